@@ -1,0 +1,37 @@
+// What every rank of a group must agree on to run a model. The controller makes it and hands it to
+// the workers; LocalExecutor takes it as it is.
+#ifndef ENGINE_RUNTIME_RUNNER_CONFIG_H_
+#define ENGINE_RUNTIME_RUNNER_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/core/dtype.h"
+
+namespace millrace {
+
+enum class LoadFormat : uint8_t { kSafetensors, kDummy };
+
+struct RunnerConfig {
+  std::string model_dir;  // Hugging Face folder
+  LoadFormat load_format = LoadFormat::kSafetensors;
+  DType dtype = DType::kBF16;     // of weights in memory: f32 or bf16
+  DType kv_dtype = DType::kBF16;  // of cache rows: f32 or bf16
+  int32_t page_tokens = 16;
+  int32_t max_num_seqs = 64;              // slots
+  int32_t max_num_batched_tokens = 2048;  // tokens of one step
+  int32_t max_model_len = 0;              // > 0: resolved by the controller
+  uint64_t seed = 0;                      // of dummy weights
+};
+
+// What a rank reports once its weights are loaded, before the cache is sized.
+struct RankMemory {
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;   // activations and scratch at their largest
+  int64_t bytes_per_page = 0;    // cache of all layers, this rank
+  int64_t available_bytes = 0;   // free for the cache
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_RUNTIME_RUNNER_CONFIG_H_
