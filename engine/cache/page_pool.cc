@@ -23,8 +23,7 @@ absl::StatusOr<std::vector<PageId>> PagePool::Allocate(int32_t count) {
   MR_CHECK_GE(count, 0);
   if (count > available()) {
     return absl::ResourceExhaustedError(absl::StrCat("PagePool: ", count, " pages asked for, ",
-                                                     available(), " of ", total(),
-                                                     " available"));
+                                                     available(), " of ", total(), " available"));
   }
   std::vector<PageId> out;
   out.reserve(static_cast<size_t>(count));

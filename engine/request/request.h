@@ -29,8 +29,8 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
   uint64_t seed = 0;
-  int32_t max_tokens = 16;  // >= 1
-  int32_t min_tokens = 0;   // <= max_tokens; stop ids cannot be sampled before
+  int32_t max_tokens = 16;              // >= 1
+  int32_t min_tokens = 0;               // <= max_tokens; stop ids cannot be sampled before
   std::vector<int32_t> stop_token_ids;  // end-of-sequence ids included unless ignore_eos
   std::vector<std::pair<int32_t, float>> logit_bias;
   int32_t num_logprobs = -1;         // -1 = none, 0 = of the sampled token, k = and of the k best
@@ -63,10 +63,10 @@ enum class FinishReason : uint8_t {
 struct TokenEvent {
   SequenceId id = 0;
   int32_t token = -1;
-  std::optional<ScoredToken> logprobs;         // when num_logprobs >= 0
-  std::vector<ScoredToken> prompt_logprobs;    // with the first token only: prompt[1..]
+  std::optional<ScoredToken> logprobs;            // when num_logprobs >= 0
+  std::vector<ScoredToken> prompt_logprobs;       // with the first token only: prompt[1..]
   std::vector<std::vector<float>> prompt_logits;  // with the first token: rows asked for
-  int32_t cached_tokens = 0;                   // prompt tokens served by the prefix cache
+  int32_t cached_tokens = 0;                      // prompt tokens served by the prefix cache
 };
 
 struct FinishEvent {

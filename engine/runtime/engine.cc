@@ -65,8 +65,8 @@ absl::Status Engine::Submit(Request request, std::shared_ptr<TokenSink> sink) {
   std::lock_guard lock(mu_);
   if (draining_) return absl::UnavailableError("DRAINING: the server is shutting down");
   if (!up_) return absl::UnavailableError("WORKER_LOST: no complete group of workers is running");
-  const int64_t limit = static_cast<int64_t>(options_.scheduler.max_waiting) +
-                        options_.scheduler.max_num_seqs;
+  const int64_t limit =
+      static_cast<int64_t>(options_.scheduler.max_waiting) + options_.scheduler.max_num_seqs;
   if (live_ >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue is full: ", live_, " sequences are running or waiting"));
@@ -91,8 +91,8 @@ bool Engine::Drain(absl::Duration timeout) {
   {
     std::unique_lock lock(mu_);
     draining_ = true;
-    const bool idle = changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
-                                        [this] { return live_ == 0; });
+    const bool idle =
+        changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout), [this] { return live_ == 0; });
     if (idle) return true;
   }
   std::promise<void> done;

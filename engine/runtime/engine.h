@@ -56,8 +56,8 @@ class Engine final {
   Engine& operator=(const Engine&) = delete;
 
   // Puts a (new) executor with an empty cache of `num_pages` pages to work. Sequences still live on
-  // the one before end with UNAVAILABLE. INVALID_ARGUMENT when the pages do not hold one sequence of
-  // max_model_len.
+  // the one before end with UNAVAILABLE. INVALID_ARGUMENT when the pages do not hold one sequence
+  // of max_model_len.
   absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages);
 
   // A new id for a sequence.
@@ -73,8 +73,8 @@ class Engine final {
   // Forgets every reusable prefix; returns once it is done.
   void FlushPrefixCache();
 
-  // Refuses new sequences from now on and waits for the live ones; after `timeout` the rest end with
-  // UNAVAILABLE. True when all came to their own end.
+  // Refuses new sequences from now on and waits for the live ones; after `timeout` the rest end
+  // with UNAVAILABLE. True when all came to their own end.
   bool Drain(absl::Duration timeout);
 
   // As of the last step.
@@ -134,7 +134,7 @@ class Engine final {
   SchedulerStats retired_;  // counters of schedulers replaced with their executor
   int64_t steps_ = 0;
 
-  bool has_work_ = false;   // do not sleep
+  bool has_work_ = false;  // do not sleep
 
   mutable std::mutex mu_;  // guards all below but the thread
   std::condition_variable changed_;

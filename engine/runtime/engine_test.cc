@@ -15,8 +15,12 @@ constexpr FakeModelOptions kModel = {.num_pages = 64, .page_tokens = 4};
 
 EngineOptions Options() {
   EngineOptions options;
-  options.scheduler = {.num_pages = 64, .page_tokens = 4, .max_num_seqs = 8,
-                       .max_num_batched_tokens = 64, .max_model_len = 128, .max_waiting = 4};
+  options.scheduler = {.num_pages = 64,
+                       .page_tokens = 4,
+                       .max_num_seqs = 8,
+                       .max_num_batched_tokens = 64,
+                       .max_model_len = 128,
+                       .max_waiting = 4};
   return options;
 }
 

@@ -24,8 +24,8 @@ absl::Status SchedulerConfig::Validate() const {
       {"max_waiting", max_waiting},     {"num_pages", num_pages}};
   for (const auto& [name, value] : positive) {
     if (value <= 0) {
-      return absl::InvalidArgumentError(absl::StrCat("scheduler: ", name, " = ", value,
-                                                     ", must be positive"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("scheduler: ", name, " = ", value, ", must be positive"));
     }
   }
   if (max_chunk_tokens < 0) {
@@ -33,10 +33,10 @@ absl::Status SchedulerConfig::Validate() const {
   }
   const int32_t needed = PagesFor(max_model_len, page_tokens);
   if (num_pages < needed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "scheduler: the cache holds ", static_cast<int64_t>(num_pages) * page_tokens,
-        " tokens, but --max-model-len is ", max_model_len,
-        ": lower --max-model-len or give the cache more memory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("scheduler: the cache holds ", static_cast<int64_t>(num_pages) * page_tokens,
+                     " tokens, but --max-model-len is ", max_model_len,
+                     ": lower --max-model-len or give the cache more memory"));
   }
   return absl::OkStatus();
 }
@@ -58,10 +58,9 @@ absl::Status Scheduler::Admit(Request request) {
     return absl::InvalidArgumentError("max_tokens must be at least 1");
   }
   if (prompt_size + request.sampling.max_tokens > config_.max_model_len) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a prompt of ", prompt_size, " tokens and max_tokens ",
-                     request.sampling.max_tokens, " exceed the context of ",
-                     config_.max_model_len, " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a prompt of ", prompt_size, " tokens and max_tokens ", request.sampling.max_tokens,
+        " exceed the context of ", config_.max_model_len, " tokens"));
   }
   if (sequences_.contains(request.id)) {
     return absl::AlreadyExistsError(absl::StrCat("sequence ", request.id, " is live"));
@@ -177,11 +176,10 @@ void Scheduler::ScheduleWaiting(StepPlan& plan, int32_t& budget) {
 
 void Scheduler::ExtendKeys(Sequence& seq, int32_t num_pages) const {
   while (static_cast<int32_t>(seq.keys.size()) < num_pages) {
-    const PageKey parent =
-        seq.keys.empty() ? RootKey(seq.request.cache_salt) : seq.keys.back();
+    const PageKey parent = seq.keys.empty() ? RootKey(seq.request.cache_salt) : seq.keys.back();
     const auto begin = static_cast<size_t>(seq.keys.size()) * config_.page_tokens;
-    seq.keys.push_back(ChildKey(
-        parent, absl::MakeConstSpan(seq.tokens).subspan(begin, config_.page_tokens)));
+    seq.keys.push_back(
+        ChildKey(parent, absl::MakeConstSpan(seq.tokens).subspan(begin, config_.page_tokens)));
   }
 }
 
@@ -404,8 +402,8 @@ SchedulerStats Scheduler::stats() const {
 absl::Status Scheduler::CheckIntegrity() const {
   if (pool_.free() + pool_.used() + pool_.cached() != pool_.total()) {
     return absl::InternalError(absl::StrCat("pages: ", pool_.free(), " free + ", pool_.used(),
-                                            " used + ", pool_.cached(), " cached != ",
-                                            pool_.total()));
+                                            " used + ", pool_.cached(),
+                                            " cached != ", pool_.total()));
   }
   if (running_.size() + waiting_.size() != sequences_.size()) {
     return absl::InternalError("running and waiting sequences are not the live ones");

@@ -1,10 +1,10 @@
 // Decides what runs in each step: continuous batching, chunked prefill, prefix reuse, preemption by
-// recompute. Engine thread only; knows page numbers but no tensors, no clocks, no threads, so random
-// schedules can be replayed in a test.
+// recompute. Engine thread only; knows page numbers but no tensors, no clocks, no threads, so
+// random schedules can be replayed in a test.
 //
 // Next() may be called for step n+1 before Commit() of step n: a sequence that sampled in step n
-// then feeds its token on the device (SequencePlan::tokens is empty), and if step n turns out to have
-// ended it, the surplus token of step n+1 is dropped by Commit().
+// then feeds its token on the device (SequencePlan::tokens is empty), and if step n turns out to
+// have ended it, the surplus token of step n+1 is dropped by Commit().
 #ifndef ENGINE_SCHEDULER_SCHEDULER_H_
 #define ENGINE_SCHEDULER_SCHEDULER_H_
 

@@ -150,8 +150,8 @@ class RandomSchedule {
     e.finished = true;
     if (e.cancelled) return;
     const auto& stops = e.request.sampling.stop_token_ids;
-    const auto stop = std::find_first_of(e.output.begin(), e.output.end(), stops.begin(),
-                                         stops.end());
+    const auto stop =
+        std::find_first_of(e.output.begin(), e.output.end(), stops.begin(), stops.end());
     if (stop != e.output.end()) {
       EXPECT_EQ(event.reason, FinishReason::kStop);
       EXPECT_EQ(stop + 1, e.output.end()) << "tokens after the stop id";

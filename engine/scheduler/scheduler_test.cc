@@ -10,7 +10,10 @@ namespace millrace {
 namespace {
 
 SchedulerConfig SmallConfig() {
-  return {.num_pages = 16, .page_tokens = 4, .max_num_seqs = 4, .max_num_batched_tokens = 32,
+  return {.num_pages = 16,
+          .page_tokens = 4,
+          .max_num_seqs = 4,
+          .max_num_batched_tokens = 32,
           .max_model_len = 64};
 }
 

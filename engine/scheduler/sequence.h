@@ -13,12 +13,12 @@ namespace millrace {
 
 struct Sequence {
   Request request;
-  uint64_t arrival = 0;  // order of admission; kept over preemptions
+  uint64_t arrival = 0;         // order of admission; kept over preemptions
   std::vector<int32_t> tokens;  // prompt, then every committed output token
   int32_t slot = -1;            // -1: waiting
-  int32_t epoch = 0;            // grows with each start, so results of an earlier life are told apart
-  bool fresh = false;           // started, but its SlotInit has not been sent
-  int32_t scheduled = 0;        // tokens whose cache rows are computed or launched
+  int32_t epoch = 0;      // grows with each start, so results of an earlier life are told apart
+  bool fresh = false;     // started, but its SlotInit has not been sent
+  int32_t scheduled = 0;  // tokens whose cache rows are computed or launched
   int32_t pending_samples = 0;  // sampled by launched steps that are not committed
   std::vector<PageId> pages;
   std::vector<PageKey> keys;    // of the full pages of `tokens`, as far as needed so far
@@ -26,8 +26,8 @@ struct Sequence {
   int32_t pending_end = 0;      // keys[published_pages, pending_end) are promised to others
   int64_t planned_step = 0;     // the last step this sequence has a part in
   int32_t cached_tokens = 0;    // of the prompt, by the first start
-  std::vector<ScoredToken> prompt_scores;          // prompt[1..], filled by position
-  std::vector<std::vector<float>> prompt_logits;   // by request.logits_positions
+  std::vector<ScoredToken> prompt_scores;         // prompt[1..], filled by position
+  std::vector<std::vector<float>> prompt_logits;  // by request.logits_positions
 
   int32_t prompt_size() const { return static_cast<int32_t>(request.prompt.size()); }
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }

@@ -1,6 +1,7 @@
-// A StepExecutor without a model, for tests: checks every plan as a worker would, keeps the cache as
-// token ids instead of tensors, and answers each sample with a hash of all ids the sequence can see
-// through its page table. A wrong page, a stale page or another sequence's page changes the answer.
+// A StepExecutor without a model, for tests: checks every plan as a worker would, keeps the cache
+// as token ids instead of tensors, and answers each sample with a hash of all ids the sequence can
+// see through its page table. A wrong page, a stale page or another sequence's page changes the
+// answer.
 #ifndef ENGINE_TESTING_FAKE_EXECUTOR_H_
 #define ENGINE_TESTING_FAKE_EXECUTOR_H_
 

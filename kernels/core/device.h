@@ -16,10 +16,10 @@ namespace millrace {
 class ThreadPool;
 
 struct DeviceProperties {
-  std::string name;              // "AMD EPYC ... (2 threads, avx2)" or "NVIDIA H200"
-  int64_t total_bytes = 0;       // of device memory
-  int64_t free_bytes = 0;        // when asked
-  int32_t multiprocessors = 0;   // CUDA: SMs; CPU: threads of the pool
+  std::string name;                // "AMD EPYC ... (2 threads, avx2)" or "NVIDIA H200"
+  int64_t total_bytes = 0;         // of device memory
+  int64_t free_bytes = 0;          // when asked
+  int32_t multiprocessors = 0;     // CUDA: SMs; CPU: threads of the pool
   int32_t compute_capability = 0;  // CUDA: 90 for sm_90; CPU: 0
 };
 

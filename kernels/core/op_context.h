@@ -10,8 +10,8 @@
 namespace millrace {
 
 // Scratch memory of one worker: a bump allocator over one device buffer. An op takes what it needs
-// through a WorkspaceScope, which gives it back at the end of the op. Not thread-safe: worker thread
-// only. The memory never moves, so captured graphs stay valid.
+// through a WorkspaceScope, which gives it back at the end of the op. Not thread-safe: worker
+// thread only. The memory never moves, so captured graphs stay valid.
 class Workspace final {
  public:
   Workspace() = default;

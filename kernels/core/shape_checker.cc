@@ -21,7 +21,8 @@ ShapeChecker& ShapeChecker::Bind(std::string_view name, const TensorView& t,
   if (t.device != device_) Fail(absl::StrCat(operand, " is ", t.ToString(), ", on another device"));
   if (std::find(dtypes.begin(), dtypes.end(), t.dtype) == dtypes.end()) {
     std::string want;
-    for (DType d : dtypes) absl::StrAppend(&want, want.empty() ? "" : " or ", std::string(DTypeName(d)));
+    for (DType d : dtypes)
+      absl::StrAppend(&want, want.empty() ? "" : " or ", std::string(DTypeName(d)));
     Fail(absl::StrCat(operand, " has dtype ", std::string(DTypeName(t.dtype)), ", want ", want));
   }
   int i = 0;

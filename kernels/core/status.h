@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define RETURN_IF_ERROR(expr)                        \
-  do {                                               \
-    ::absl::Status mr_status_ = (expr);              \
-    if (!mr_status_.ok()) return mr_status_;         \
+#define RETURN_IF_ERROR(expr)                \
+  do {                                       \
+    ::absl::Status mr_status_ = (expr);      \
+    if (!mr_status_.ok()) return mr_status_; \
   } while (false)
 
 #define MR_CONCAT_INNER_(a, b) a##b

@@ -30,8 +30,8 @@ struct TensorView {
 
   int64_t dim(int i) const { return dims[static_cast<size_t>(i)]; }
   int64_t stride(int i) const { return strides[static_cast<size_t>(i)]; }
-  int64_t size() const;      // number of elements; 1 for rank 0
-  bool contiguous() const;   // row-major without gaps
+  int64_t size() const;     // number of elements; 1 for rank 0
+  bool contiguous() const;  // row-major without gaps
   bool empty() const { return size() == 0; }
 
   // Rows [begin, end) of the first dimension. REQUIRES: rank >= 1, 0 <= begin <= end <= dim(0).

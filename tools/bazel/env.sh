@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the entry points in tools/: where things are kept and how Bazel is called.
 # The caller has done `set -euo pipefail`.
 

@@ -1,0 +1,33 @@
+// How many cache pages a group gets.
+#ifndef DISTRIBUTED_CONTROLLER_CLUSTER_PAGE_SIZING_H_
+#define DISTRIBUTED_CONTROLLER_CLUSTER_PAGE_SIZING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/runner_config.h"
+
+namespace millrace {
+
+struct PageRequest {
+  int32_t num_pages = 0;               // > 0: as asked, if it fits
+  int64_t kv_cache_memory_bytes = 0;   // > 0: of each rank; 0: a share of what is free
+  double memory_utilization = 0.9;     // that share
+  int32_t page_tokens = 16;
+  int32_t max_model_len = 0;
+};
+
+struct RankRoom {
+  std::string host;  // ranks on one host report the same free memory and divide it
+  RankMemory memory;
+};
+
+// The smallest rank decides. ResourceExhausted, naming the rank, what is missing and the flags to
+// change, when that is less than was asked for, or than one sequence of max_model_len needs.
+absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const PageRequest& request);
+
+}  // namespace millrace
+
+#endif  // DISTRIBUTED_CONTROLLER_CLUSTER_PAGE_SIZING_H_

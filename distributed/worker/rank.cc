@@ -1,0 +1,241 @@
+#include "distributed/worker/rank.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "distributed/comm/self_test.h"
+#include "kernels/core/status.h"
+
+namespace millrace {
+namespace {
+
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+
+// Errors that another rank's failure brings about.
+bool BlamesOthers(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+Rank::Rank(RankOptions options, Send send)
+    : options_(std::move(options)), send_(std::move(send)), store_(send_) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Rank::~Rank() {
+  Stop();
+  thread_.join();
+}
+
+void Rank::Push(worker::ControllerMessage message) {
+  if (message.has_store_value()) {
+    store_.OnValue(message.store_value());
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mu_);
+  queue_.push_back(std::move(message));
+  changed_.notify_all();
+}
+
+void Rank::Stop() {
+  store_.Stop();
+  std::shared_ptr<WatchedCommunicator> running;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    stopped_ = true;
+    running = communicator_;
+    changed_.notify_all();
+  }
+  if (running != nullptr) running->Abort();
+}
+
+bool Rank::WaitUntilDone(absl::Duration timeout) {
+  std::unique_lock<std::mutex> lock(mu_);
+  return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] { return done_; });
+}
+
+absl::Status Rank::error() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return error_;
+}
+
+bool Rank::failed_for_good() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return failed_for_good_;
+}
+
+std::string Rank::Describe() const {
+  const int32_t rank = rank_;
+  return rank < 0 ? "no rank yet" : absl::StrCat("rank ", rank, " of ", world_.load());
+}
+
+worker::Heartbeat Rank::Heartbeat() const {
+  worker::Heartbeat heartbeat;
+  heartbeat.set_step(step_);
+  const std::shared_ptr<WatchedCommunicator> running = communicator();
+  if (running != nullptr) heartbeat.set_collective(running->running());
+  return heartbeat;
+}
+
+std::shared_ptr<WatchedCommunicator> Rank::communicator() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return communicator_;
+}
+
+void Rank::Loop() {
+  absl::Status status;
+  while (status.ok()) {
+    worker::ControllerMessage message;
+    {
+      std::unique_lock<std::mutex> lock(mu_);
+      changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
+      if (stopped_) break;
+      message = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    status = Handle(message);
+  }
+  // The model holds on to device and communicator: it goes first.
+  model_.reset();
+  std::shared_ptr<WatchedCommunicator> communicator;
+  bool tell = false;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    tell = !status.ok() && !stopped_;
+    if (tell) {
+      error_ = status;
+      failed_for_good_ = limits_.num_pages == 0 && !BlamesOthers(status);
+    }
+    communicator = std::move(communicator_);
+  }
+  if (tell) {
+    worker::WorkerMessage message;
+    message.mutable_failed()->set_code(static_cast<int32_t>(status.code()));
+    message.mutable_failed()->set_message(std::string(status.message()));
+    message.mutable_failed()->set_phase(phase_);
+    send_(message);
+  }
+  communicator.reset();
+  const std::lock_guard<std::mutex> lock(mu_);
+  done_ = true;
+  changed_.notify_all();
+}
+
+absl::Status Rank::Handle(const worker::ControllerMessage& message) {
+  switch (message.kind_case()) {
+    case worker::ControllerMessage::kAssign:
+      phase_ = "self-test";
+      return OnAssign(message.assign());
+    case worker::ControllerMessage::kLoad:
+      phase_ = "load";
+      return OnLoad();
+    case worker::ControllerMessage::kConfigure:
+      phase_ = "cache";
+      return OnConfigure(message.configure());
+    case worker::ControllerMessage::kStep:
+      return OnStep(message.step());
+    default:
+      return absl::InternalError(absl::StrCat("an unexpected message, kind ",
+                                              static_cast<int>(message.kind_case())));
+  }
+}
+
+absl::Status Rank::OnAssign(const worker::Assign& assign) {
+  if (assign.world() < 1 || assign.rank() < 0 || assign.rank() >= assign.world()) {
+    return absl::InternalError(
+        absl::StrCat("assigned rank ", assign.rank(), " of ", assign.world()));
+  }
+  rank_ = assign.rank();
+  world_ = assign.world();
+  ASSIGN_OR_RETURN(config_, FromProto(assign.config()));
+  if (!options_.model_dir.empty()) config_.model_dir = options_.model_dir;
+  const absl::Duration patience = absl::Seconds(assign.self_test_timeout_s());
+  std::unique_ptr<Communicator> communicator;
+  std::string transport = "none";
+  if (assign.world() == 1) {
+    communicator = std::make_unique<SingleRank>(*options_.device);
+  } else {
+    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined,
+                     ConnectGroup({.rank = assign.rank(),
+                                   .size = assign.world(),
+                                   .transport = options_.transport,
+                                   .address = options_.address,
+                                   .connect_timeout = patience,
+                                   .timeout = absl::Seconds(assign.step_timeout_s())},
+                                  store_));
+    transport = joined->Describe();
+    communicator = std::move(joined);
+  }
+  const auto watched = std::make_shared<WatchedCommunicator>(std::move(communicator));
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (stopped_) return absl::UnavailableError("the group has ended");
+    communicator_ = watched;
+  }
+  RETURN_IF_ERROR(CollectiveSelfTest(*watched, *options_.device));
+  RETURN_IF_ERROR(CheckFingerprint(assign.model_fingerprint()));
+  worker::WorkerMessage message;
+  message.mutable_self_tested()->set_transport(transport);
+  send_(message);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::CheckFingerprint(const std::string& want) {
+  if (want.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string got, options_.factory->Fingerprint(config_.model_dir));
+  if (got.empty() || got == want) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the model in ", config_.model_dir, " is another one: fingerprint ", got,
+                   " here, ", want, " at the controller"));
+}
+
+absl::Status Rank::OnLoad() {
+  absl::Time next = absl::InfinitePast();
+  const auto progress = [&](int64_t done, int64_t total) {
+    if (absl::Now() < next && done != total) return;
+    next = absl::Now() + kProgressInterval;
+    worker::WorkerMessage message;
+    message.mutable_load_progress()->set_bytes_done(done);
+    message.mutable_load_progress()->set_bytes_total(total);
+    send_(message);
+  };
+  const std::shared_ptr<WatchedCommunicator> watched = communicator();
+  if (watched == nullptr || model_ != nullptr) return absl::InternalError("an unexpected Load");
+  ASSIGN_OR_RETURN(model_, options_.factory->Load(config_, *options_.device, *watched, progress));
+  ASSIGN_OR_RETURN(const RankMemory memory, model_->Memory());
+  worker::WorkerMessage message;
+  *message.mutable_loaded() = ToProto(memory);
+  send_(message);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::OnConfigure(const worker::Configure& configure) {
+  if (model_ == nullptr) return absl::InternalError("an unexpected Configure");
+  RETURN_IF_ERROR(model_->AllocateCache(configure.num_pages()));
+  limits_ = StepLimits::Of(config_, configure.num_pages(), model_->VocabSize());
+  worker::WorkerMessage message;
+  message.mutable_ready();
+  send_(message);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::OnStep(const worker::StepPlan& proto) {
+  phase_ = absl::StrCat("step ", proto.step());
+  if (model_ == nullptr) return absl::InternalError("an unexpected step");
+  ASSIGN_OR_RETURN(const StepPlan plan, FromProto(proto, limits_));
+  step_ = plan.step;
+  ASSIGN_OR_RETURN(const StepResult result, model_->Step(plan));
+  worker::WorkerMessage message;
+  if (rank_ == 0) {
+    *message.mutable_step_done() = ToProto(result);
+  } else {
+    message.mutable_step_done()->set_step(plan.step);
+  }
+  step_ = 0;
+  send_(message);
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

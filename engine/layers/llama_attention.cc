@@ -1,0 +1,102 @@
+#include "engine/layers/llama_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/parallel/shard.h"
+#include "kernels/core/status.h"
+#include "kernels/kv_append/kv_append.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rope/rope.h"
+
+namespace millrace {
+namespace {
+
+Range TimesHeadDim(Range heads, int64_t head_dim) {
+  return {heads.begin * head_dim, heads.end * head_dim};
+}
+
+// Heads [begin, end) of rows that hold heads side by side: [T, N * D] -> [T, end - begin, D].
+TensorView Heads(const TensorView& rows, int64_t begin, int64_t end, int64_t head_dim) {
+  TensorView view = rows.Cols(begin * head_dim, end * head_dim);
+  view.rank = 3;
+  view.dims = {rows.dim(0), end - begin, head_dim};
+  view.strides = {rows.stride(0), head_dim, 1};
+  return view;
+}
+
+}  // namespace
+
+absl::StatusOr<LlamaAttention> LlamaAttention::Load(const LlamaAttentionConfig& config,
+                                                    const std::string& prefix, LoadContext& ctx) {
+  ASSIGN_OR_RETURN(const HeadShard heads,
+                   ShardHeads(config.num_heads, config.num_kv_heads, ctx.size, ctx.rank));
+  const int64_t d = config.head_dim;
+  const int64_t q_outputs = config.num_heads * d;
+  const int64_t kv_outputs = config.num_kv_heads * d;
+  const Range q = TimesHeadDim(heads.q, d);
+  const Range kv = TimesHeadDim(heads.kv, d);
+  const ColumnParallelLinear::Projection qkv[] = {{prefix + ".q_proj", q_outputs, q},
+                                                  {prefix + ".k_proj", kv_outputs, kv},
+                                                  {prefix + ".v_proj", kv_outputs, kv}};
+  LlamaAttention layer;
+  layer.hidden_size_ = config.hidden_size;
+  layer.shape_ = {.q_heads = static_cast<int32_t>(heads.q.size()),
+                  .kv_heads = static_cast<int32_t>(heads.kv.size()),
+                  .head_dim = static_cast<int32_t>(d)};
+  layer.scale_ = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
+  ASSIGN_OR_RETURN(layer.qkv_proj_,
+                   ColumnParallelLinear::Load(qkv, config.hidden_size, config.bias, ctx));
+  ASSIGN_OR_RETURN(layer.o_proj_,
+                   RowParallelLinear::Load({prefix + ".o_proj", config.hidden_size, q_outputs, q},
+                                           config.bias, ctx));
+  return layer;
+}
+
+absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& batch, int32_t layer,
+                                     const TensorView& inv_freq, const TensorView& x,
+                                     const TensorView& out) const {
+  WorkspaceScope scope(ctx.op.workspace);
+  const int64_t tokens = batch.num_tokens();
+  const int64_t d = shape_.head_dim;
+  const int64_t nq = shape_.q_heads;
+  const int64_t nkv = shape_.kv_heads;
+  ASSIGN_OR_RETURN(const TensorView qkv,
+                   TakeActivation(scope, ctx.op, x.dtype, tokens, qkv_proj_.outputs()));
+  ASSIGN_OR_RETURN(const TensorView attended,
+                   TakeActivation(scope, ctx.op, x.dtype, tokens, nq * d));
+  RETURN_IF_ERROR(qkv_proj_.Forward(ctx.op, x, qkv));
+  RETURN_IF_ERROR(Rope(ctx.op, {.x = Heads(qkv, 0, nq + nkv, d),
+                                .positions = batch.positions,
+                                .inv_freq = inv_freq}));
+  const TensorView& k_cache = ctx.cache.store(layer, kKeyStore);
+  const TensorView& v_cache = ctx.cache.store(layer, kValueStore);
+  RETURN_IF_ERROR(KvAppend(ctx.op, {.k = Heads(qkv, nq, nq + nkv, d),
+                                    .v = Heads(qkv, nq + nkv, nq + 2 * nkv, d),
+                                    .slots = batch.cache_slots,
+                                    .k_cache = k_cache,
+                                    .v_cache = v_cache}));
+  RETURN_IF_ERROR(PagedAttention(ctx.op, ctx.attention_plan,
+                                 {.q = Heads(qkv, 0, nq, d),
+                                  .k_cache = k_cache,
+                                  .v_cache = v_cache,
+                                  .page_table = batch.page_table,
+                                  .q_start = batch.q_start,
+                                  .kv_len = batch.kv_len,
+                                  .out = Heads(attended, 0, nq, d),
+                                  .scale = scale_}));
+  return o_proj_.Forward(ctx, attended, out);
+}
+
+int64_t LlamaAttention::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+  const DType dtype = ActivationDType(device.type());
+  const int64_t q_width = int64_t{shape_.q_heads} * shape_.head_dim;
+  const int64_t linear = LinearWorkspaceBytes(device, std::max(hidden_size_, q_width),
+                                              std::max(hidden_size_, qkv_proj_.outputs()));
+  const int64_t attention =
+      PagedAttentionWorkspaceBytes(device, shape_, limits.sequences, limits.tokens);
+  return ActivationBytes(dtype, limits.tokens, qkv_proj_.outputs()) +
+         ActivationBytes(dtype, limits.tokens, q_width) + std::max(linear, attention);
+}
+
+}  // namespace millrace

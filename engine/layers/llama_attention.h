@@ -1,0 +1,54 @@
+// Grouped-query attention of LLaMA-class models, heads split over the ranks.
+#ifndef ENGINE_LAYERS_LLAMA_ATTENTION_H_
+#define ENGINE_LAYERS_LLAMA_ATTENTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/layers/forward_context.h"
+#include "engine/layers/parallel_linear.h"
+#include "engine/layers/weight_loader.h"
+
+namespace millrace {
+
+struct LlamaAttentionConfig {
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  bool bias = false;
+};
+
+// Immutable after load.
+class LlamaAttention final {
+ public:
+  // Weights q_proj, k_proj, v_proj and o_proj below `prefix` ("model.layers.0.self_attn").
+  static absl::StatusOr<LlamaAttention> Load(const LlamaAttentionConfig& config,
+                                             const std::string& prefix, LoadContext& ctx);
+
+  // This rank's heads. What ctx.attention_plan must be made for.
+  const PagedAttentionShape& shape() const { return shape_; }
+
+  // out = o_proj(attention(rope(qkv_proj(x)))), summed over the ranks; x and out are [T, hidden].
+  // Appends the step's keys and values to the cache of `layer`. inv_freq: [head_dim / 2] f32.
+  absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, int32_t layer,
+                       const TensorView& inv_freq, const TensorView& x,
+                       const TensorView& out) const;
+
+  // Workspace bytes that Forward needs at most, its ops' included.
+  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const;
+
+ private:
+  LlamaAttention() = default;
+
+  int64_t hidden_size_ = 0;
+  PagedAttentionShape shape_;
+  float scale_ = 0;
+  ColumnParallelLinear qkv_proj_;  // rows of q, then k, then v
+  RowParallelLinear o_proj_;
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_LAYERS_LLAMA_ATTENTION_H_

@@ -1,0 +1,45 @@
+// The gated MLP of LLaMA-class models, its columns split over the ranks.
+#ifndef ENGINE_LAYERS_LLAMA_MLP_H_
+#define ENGINE_LAYERS_LLAMA_MLP_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/layers/forward_context.h"
+#include "engine/layers/parallel_linear.h"
+#include "engine/layers/weight_loader.h"
+
+namespace millrace {
+
+struct LlamaMlpConfig {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  bool bias = false;
+};
+
+// Immutable after load.
+class LlamaMlp final {
+ public:
+  // Weights gate_proj, up_proj and down_proj below `prefix` ("model.layers.0.mlp").
+  // InvalidArgument when there are more ranks than columns.
+  static absl::StatusOr<LlamaMlp> Load(const LlamaMlpConfig& config, const std::string& prefix,
+                                       LoadContext& ctx);
+
+  // out = down(silu(gate(x)) * up(x)), summed over the ranks; x and out are [T, hidden].
+  absl::Status Forward(ForwardContext& ctx, const TensorView& x, const TensorView& out) const;
+
+  // That Forward needs at most, its ops' included.
+  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const;
+
+ private:
+  LlamaMlp() = default;
+
+  int64_t hidden_size_ = 0;
+  ColumnParallelLinear gate_up_proj_;  // rows of gate, then up
+  RowParallelLinear down_proj_;
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_LAYERS_LLAMA_MLP_H_

@@ -1,0 +1,31 @@
+#include "engine/layers/norm_layer.h"
+
+#include "kernels/core/status.h"
+#include "kernels/rms_norm/rms_norm.h"
+
+namespace millrace {
+
+absl::StatusOr<NormLayer> NormLayer::Load(const std::string& name, int64_t size, double eps,
+                                          LoadContext& ctx) {
+  NormLayer layer;
+  layer.eps_ = static_cast<float>(eps);
+  ASSIGN_OR_RETURN(layer.weight_,
+                   ctx.weights.Load(VectorPart(name, size, {0, size}), ctx.vector_dtype));
+  return layer;
+}
+
+absl::Status NormLayer::Forward(const OpContext& op, const TensorView& x,
+                                const TensorView& out) const {
+  return RmsNorm(op, {.x = x, .weight = weight_.view, .y = out, .eps = eps_});
+}
+
+absl::Status NormLayer::AddForward(const OpContext& op, const TensorView& delta,
+                                   const TensorView& residual, const TensorView& out) const {
+  return RmsNorm(op, {.x = delta,
+                      .residual = residual,
+                      .weight = weight_.view,
+                      .y = out,
+                      .eps = eps_});
+}
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+// Linear layers cut over the ranks of a tensor-parallel group.
+#ifndef ENGINE_LAYERS_PARALLEL_LINEAR_H_
+#define ENGINE_LAYERS_PARALLEL_LINEAR_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/layers/forward_context.h"
+#include "engine/layers/weight_loader.h"
+
+namespace millrace {
+
+// y = x W^T + b with W cut by outputs: every rank has the whole x and computes its own columns of y.
+// Several projections of the same x, such as q, k and v, are one product. Immutable after load.
+class ColumnParallelLinear final {
+ public:
+  struct Projection {
+    std::string prefix;   // of ".weight" and ".bias"
+    int64_t outputs = 0;  // of the whole projection
+    Range part;           // of them, this rank's
+  };
+
+  ColumnParallelLinear() = default;
+  static absl::StatusOr<ColumnParallelLinear> Load(absl::Span<const Projection> projections,
+                                                   int64_t inputs, bool bias, LoadContext& ctx);
+
+  // This rank's, of all projections together.
+  int64_t outputs() const { return outputs_; }
+
+  // x: [T, inputs], y: [T, outputs()], projections side by side.
+  absl::Status Forward(const OpContext& op, const TensorView& x, const TensorView& y) const;
+
+ private:
+  int64_t outputs_ = 0;
+  Weight weight_;  // [outputs, inputs]
+  Weight bias_;    // [outputs], or empty
+};
+
+// y = x W^T + b with W cut by inputs: every rank has its own columns of x, and the partial products
+// are summed over the ranks, so that every rank gets the whole y. Immutable after load.
+class RowParallelLinear final {
+ public:
+  struct Projection {
+    std::string prefix;  // of ".weight" and ".bias"
+    int64_t outputs = 0;
+    int64_t inputs = 0;  // of the whole projection
+    Range part;          // of them, this rank's
+  };
+
+  RowParallelLinear() = default;
+  static absl::StatusOr<RowParallelLinear> Load(const Projection& projection, bool bias,
+                                                LoadContext& ctx);
+
+  // x: [T, this rank's inputs], y: [T, outputs].
+  absl::Status Forward(ForwardContext& ctx, const TensorView& x, const TensorView& y) const;
+
+ private:
+  Weight weight_;  // [outputs, inputs of this rank]
+  Weight bias_;    // [outputs] on rank 0, which adds it for all; else empty
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_LAYERS_PARALLEL_LINEAR_H_

@@ -1,0 +1,103 @@
+// How layers get their weights. Building a model twice, first with a loader that only records and
+// then with one that reads, gives the list of its tensors and the bytes to expect before the first
+// gigabyte is read, from the same lines of code that load them.
+#ifndef ENGINE_LAYERS_WEIGHT_LOADER_H_
+#define ENGINE_LAYERS_WEIGHT_LOADER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "engine/parallel/shard.h"
+#include "engine/weights/weight_source.h"
+#include "kernels/core/device.h"
+
+namespace millrace {
+
+// Told after each tensor: bytes of weights in place, and of all that this rank will hold.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+// A tensor of the checkpoint as the model expects it.
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;  // of the whole tensor, not of a rank's part
+};
+
+// The part of a checkpoint tensor that this rank holds.
+struct WeightPart {
+  TensorSpec tensor;          // rank 1 or 2
+  std::vector<Range> ranges;  // one per dimension
+};
+
+WeightPart VectorPart(std::string name, int64_t size, Range part);
+WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part,
+                      Range col_part);
+
+// Owns a weight in device memory. Empty when it was only recorded.
+struct Weight {
+  Buffer memory;
+  TensorView view;
+
+  bool empty() const { return memory.data() == nullptr; }
+};
+
+// Worker thread.
+class WeightLoader final {
+ public:
+  // Records only.
+  WeightLoader() = default;
+  // Reads from `source` to `device`; both must outlive it, and the device the weights too.
+  // `total_bytes`: bytes() of a recording loader, for `progress`, which may be empty.
+  WeightLoader(const WeightSource& source, Device& device, int64_t total_bytes,
+               LoadProgress progress)
+      : source_(&source), device_(&device), total_(total_bytes), progress_(std::move(progress)) {}
+
+  bool recording() const { return source_ == nullptr; }
+
+  // The parts, stacked along their first dimension, as one dense tensor of `dtype` (f32 or bf16).
+  // REQUIRES: at least one part, all of one rank and, in rank 2, with equally many columns.
+  absl::StatusOr<Weight> Load(absl::Span<const WeightPart> parts, DType dtype);
+  absl::StatusOr<Weight> Load(const WeightPart& part, DType dtype) {
+    return Load(absl::MakeConstSpan(&part, 1), dtype);
+  }
+
+  // Numbers that the model computed itself, as a f32 vector on the device.
+  absl::StatusOr<Weight> Upload(absl::Span<const float> values);
+
+  // Of all calls so far.
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  // Device memory whose content `fill` writes, through a copy on the host where need be.
+  absl::StatusOr<Weight> Place(int64_t bytes, const std::function<absl::Status(char*)>& fill);
+  absl::Status Fill(absl::Span<const WeightPart> parts, DType dtype, char* host);
+
+  const WeightSource* source_ = nullptr;  // null: records only
+  Device* device_ = nullptr;
+  int64_t total_ = 0;
+  LoadProgress progress_;
+  std::vector<TensorSpec> tensors_;
+  int64_t bytes_ = 0;
+};
+
+// What a layer's Load needs. Borrows; the loader outlives the call.
+struct LoadContext {
+  WeightLoader& weights;
+  int32_t rank = 0;  // of the tensor-parallel group
+  int32_t size = 1;
+  DType weight_dtype = DType::kBF16;   // of matrices
+  DType vector_dtype = DType::kF32;    // of norms and biases: that of activations
+};
+
+// InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape
+// and no tensor besides, but for names that `is_ignorable` accepts.
+absl::Status CheckTensors(const WeightSource& source, absl::Span<const TensorSpec> wanted,
+                          const std::function<bool(const std::string&)>& is_ignorable);
+
+}  // namespace millrace
+
+#endif  // ENGINE_LAYERS_WEIGHT_LOADER_H_

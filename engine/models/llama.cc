@@ -1,0 +1,134 @@
+#include "engine/models/llama.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/status.h"
+#include "kernels/rope/rope_frequencies.h"
+
+namespace millrace {
+namespace {
+
+RopeType RopeTypeOf(RopeScaling scaling) {
+  switch (scaling) {
+    case RopeScaling::kDefault:
+      return RopeType::kDefault;
+    case RopeScaling::kLinear:
+      return RopeType::kLinear;
+    case RopeScaling::kLlama3:
+      return RopeType::kLlama3;
+  }
+  return RopeType::kDefault;
+}
+
+absl::StatusOr<Weight> LoadFrequencies(const ModelConfig& config, LoadContext& ctx) {
+  ASSIGN_OR_RETURN(
+      const std::vector<float> inv_freq,
+      RopeFrequencies({.type = RopeTypeOf(config.rope.type),
+                       .dim = config.head_dim,
+                       .theta = config.rope.theta,
+                       .factor = config.rope.factor,
+                       .low_freq_factor = config.rope.low_freq_factor,
+                       .high_freq_factor = config.rope.high_freq_factor,
+                       .original_max_position =
+                           static_cast<int32_t>(config.rope.original_max_position)}));
+  return ctx.weights.Upload(inv_freq);
+}
+
+}  // namespace
+
+absl::StatusOr<LlamaModel::Layer> LlamaModel::LoadLayer(const ModelConfig& config, int32_t index,
+                                                        LoadContext& ctx) {
+  const std::string prefix = absl::StrCat("model.layers.", index);
+  const double eps = config.rms_norm_eps;
+  const int64_t hidden = config.hidden_size;
+  ASSIGN_OR_RETURN(NormLayer input_norm,
+                   NormLayer::Load(prefix + ".input_layernorm.weight", hidden, eps, ctx));
+  ASSIGN_OR_RETURN(LlamaAttention attention,
+                   LlamaAttention::Load({.hidden_size = hidden,
+                                         .num_heads = config.num_heads,
+                                         .num_kv_heads = config.num_kv_heads,
+                                         .head_dim = config.head_dim,
+                                         .bias = config.attention_bias},
+                                        prefix + ".self_attn", ctx));
+  ASSIGN_OR_RETURN(NormLayer post_norm,
+                   NormLayer::Load(prefix + ".post_attention_layernorm.weight", hidden, eps, ctx));
+  ASSIGN_OR_RETURN(LlamaMlp mlp, LlamaMlp::Load({.hidden_size = hidden,
+                                                 .intermediate_size = config.intermediate_size,
+                                                 .bias = config.mlp_bias},
+                                                prefix + ".mlp", ctx));
+  return Layer{std::move(input_norm), std::move(attention), std::move(post_norm), std::move(mlp)};
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& config, DType kv_dtype,
+                                                        LoadContext& ctx) {
+  std::unique_ptr<LlamaModel> model(new LlamaModel());
+  model->vocab_ = {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size};
+  ASSIGN_OR_RETURN(model->inv_freq_, LoadFrequencies(config, ctx));
+  ASSIGN_OR_RETURN(model->embed_tokens_, VocabParallelEmbedding::Load(
+                                             model->vocab_, "model.embed_tokens.weight", ctx));
+  for (int32_t i = 0; i < config.num_layers; ++i) {
+    ASSIGN_OR_RETURN(Layer layer, LoadLayer(config, i, ctx));
+    model->cache_spec_.layers.push_back(
+        KeyValueLayer(layer.attention.shape().kv_heads, config.head_dim, kv_dtype));
+    model->layers_.push_back(std::move(layer));
+  }
+  ASSIGN_OR_RETURN(model->final_norm_, NormLayer::Load("model.norm.weight", config.hidden_size,
+                                                       config.rms_norm_eps, ctx));
+  if (config.tie_embeddings) {
+    model->lm_head_ = LmHead::Tied(model->vocab_, model->embed_tokens_, ctx);
+  } else {
+    ASSIGN_OR_RETURN(model->lm_head_, LmHead::Load(model->vocab_, "lm_head.weight", ctx));
+  }
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+bool LlamaModel::IsIgnorable(const ModelConfig& config, const std::string& tensor) {
+  const std::string_view name = tensor;
+  return name.ends_with(".rotary_emb.inv_freq") ||
+         (config.tie_embeddings && name == "lm_head.weight");
+}
+
+absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
+                                 const TensorView& hidden) const {
+  RETURN_IF_ERROR(PlanPagedAttention(layers_[0].attention.shape(), batch.host_q_start,
+                                     batch.host_kv_len, ctx.attention_plan));
+  WorkspaceScope scope(ctx.op.workspace);
+  const int64_t tokens = batch.num_tokens();
+  ASSIGN_OR_RETURN(const TensorView residual,
+                   TakeActivation(scope, ctx.op, hidden.dtype, tokens, hidden_size()));
+  ASSIGN_OR_RETURN(const TensorView delta,
+                   TakeActivation(scope, ctx.op, hidden.dtype, tokens, hidden_size()));
+
+  RETURN_IF_ERROR(embed_tokens_.Forward(ctx, batch.token_ids, residual));
+  RETURN_IF_ERROR(layers_[0].input_norm.Forward(ctx.op, residual, hidden));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const bool last = i + 1 == layers_.size();
+    const NormLayer& next_norm = last ? final_norm_ : layers_[i + 1].input_norm;
+    RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, static_cast<int32_t>(i), inv_freq_.view,
+                                            hidden, delta));
+    RETURN_IF_ERROR(layer.post_attention_norm.AddForward(ctx.op, delta, residual, hidden));
+    RETURN_IF_ERROR(layer.mlp.Forward(ctx, hidden, delta));
+    RETURN_IF_ERROR(next_norm.AddForward(ctx.op, delta, residual, hidden));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LlamaModel::Logits(ForwardContext& ctx, const TensorView& hidden,
+                                const TensorView& logits) const {
+  return lm_head_.Forward(ctx, hidden, logits);
+}
+
+int64_t LlamaModel::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+  const Layer& layer = layers_[0];  // all alike
+  const int64_t inner = std::max(layer.attention.WorkspaceBytes(device, limits),
+                                 layer.mlp.WorkspaceBytes(device, limits));
+  const int64_t outer =
+      2 * ActivationBytes(ActivationDType(device.type()), limits.tokens, hidden_size());
+  return std::max(outer + inner, lm_head_.WorkspaceBytes(device, limits));
+}
+
+}  // namespace millrace

@@ -1,0 +1,63 @@
+#include "engine/models/load_model.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/models/llama.h"
+#include "kernels/core/status.h"
+
+namespace millrace {
+namespace {
+
+struct ModelEntry {
+  ModelFamily family;
+  absl::StatusOr<std::unique_ptr<Model>> (*load)(const ModelConfig& config, DType kv_dtype,
+                                                 LoadContext& ctx);
+  bool (*is_ignorable)(const ModelConfig& config, const std::string& tensor);
+};
+
+// One row per model. The config parser has refused every architecture without a family.
+constexpr ModelEntry kModels[] = {
+    {ModelFamily::kLlama, LlamaModel::Load, LlamaModel::IsIgnorable},
+};
+
+absl::StatusOr<const ModelEntry*> FindModel(const ModelConfig& config) {
+  for (const ModelEntry& entry : kModels) {
+    if (entry.family == config.family) return &entry;
+  }
+  return absl::UnimplementedError(absl::StrCat("model_type \"", config.model_type, "\" has no model"));
+}
+
+LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, DType vector_dtype) {
+  return {.weights = loader,
+          .rank = placement.rank,
+          .size = placement.size,
+          .weight_dtype = placement.weight_dtype,
+          .vector_dtype = vector_dtype};
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlacement& placement,
+                                      const WeightSource& source, Device& device,
+                                      const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
+  const DType vector_dtype = ActivationDType(device.type());
+
+  WeightLoader recorder;
+  LoadContext dry = ContextOf(recorder, placement, vector_dtype);
+  RETURN_IF_ERROR(entry->load(config, placement.kv_dtype, dry).status());
+  RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
+    return entry->is_ignorable(config, name);
+  }));
+
+  WeightLoader reader(source, device, recorder.bytes(), progress);
+  LoadContext ctx = ContextOf(reader, placement, vector_dtype);
+  LoadedModel loaded;
+  ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement.kv_dtype, ctx));
+  loaded.weight_bytes = reader.bytes();
+  return loaded;
+}
+
+}  // namespace millrace

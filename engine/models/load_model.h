@@ -1,0 +1,37 @@
+// From a model's config and weights to a model in device memory.
+#ifndef ENGINE_MODELS_LOAD_MODEL_H_
+#define ENGINE_MODELS_LOAD_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/config/model_config.h"
+#include "engine/layers/weight_loader.h"
+#include "engine/models/model.h"
+
+namespace millrace {
+
+struct ModelPlacement {
+  DType weight_dtype = DType::kBF16;  // f32 or bf16
+  DType kv_dtype = DType::kBF16;      // f32 or bf16
+  int32_t rank = 0;                   // of the tensor-parallel group
+  int32_t size = 1;
+};
+
+struct LoadedModel {
+  std::unique_ptr<Model> model;
+  int64_t weight_bytes = 0;  // of this rank, in device memory
+};
+
+// Reads this rank's part of the weights. Before anything is read, every tensor's name and shape is
+// checked and the split is tried: an error then names the tensor that is missing, of another shape
+// or not known to the model, or why the model cannot be cut this way. `device` must outlive the
+// model; `progress` may be empty. Any thread.
+absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlacement& placement,
+                                      const WeightSource& source, Device& device,
+                                      const LoadProgress& progress);
+
+}  // namespace millrace
+
+#endif  // ENGINE_MODELS_LOAD_MODEL_H_

@@ -1,0 +1,36 @@
+// A model on one rank, as the runtime sees it.
+#ifndef ENGINE_MODELS_MODEL_H_
+#define ENGINE_MODELS_MODEL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/cache/cache_spec.h"
+#include "engine/layers/forward_context.h"
+
+namespace millrace {
+
+// Immutable after load. Worker thread. All ranks of a group make the same calls with the same batch.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // hidden[t]: the last layer's normalised output for token t; [T, hidden_size] of
+  // ActivationDType(). Appends the batch to the cache.
+  virtual absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch,
+                               const TensorView& hidden) const = 0;
+
+  // Whole rows of logits on every rank: hidden [R, hidden_size] -> logits [R, vocab_size] f32.
+  virtual absl::Status Logits(ForwardContext& ctx, const TensorView& hidden,
+                              const TensorView& logits) const = 0;
+
+  virtual const CacheSpec& cache_spec() const = 0;
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  // Workspace that Forward and Logits need at most, their ops' included.
+  virtual int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const = 0;
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_MODELS_MODEL_H_

@@ -1,0 +1,87 @@
+// The slots of one rank: what it remembers of each sequence between steps, and the check of a plan
+// against that memory. Knows no tensors.
+#ifndef ENGINE_RUNTIME_SLOT_TABLE_H_
+#define ENGINE_RUNTIME_SLOT_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "engine/scheduler/step_plan.h"
+
+namespace millrace {
+
+// What a plan may ask of a rank.
+struct PlanLimits {
+  int32_t max_num_seqs = 0;
+  int32_t max_num_batched_tokens = 0;
+  int32_t max_model_len = 0;
+  int32_t page_tokens = 0;
+  int32_t num_pages = 0;
+  int32_t vocab_size = 0;
+
+  int32_t max_pages_per_sequence() const { return (max_model_len + page_tokens - 1) / page_tokens; }
+};
+
+// How often each id occurred in a sequence, for penalties. Parallel arrays, one entry per distinct
+// id, in the order of first occurrence.
+class TokenCounts final {
+ public:
+  void AddPrompt(int32_t id) { Entry(id); }
+  void AddOutput(int32_t id) { ++output_counts_[Entry(id)]; }
+
+  const std::vector<int32_t>& ids() const { return ids_; }
+  const std::vector<int32_t>& output_counts() const { return output_counts_; }
+
+ private:
+  size_t Entry(int32_t id);
+
+  std::vector<int32_t> ids_;            // prompt and output
+  std::vector<int32_t> output_counts_;  // 0: in the prompt only
+  absl::flat_hash_map<int32_t, size_t> index_;
+};
+
+struct Slot {
+  bool occupied = false;
+  SamplingParams sampling;
+  std::vector<int32_t> pages;
+  int32_t cached_tokens = 0;  // whose rows are in the cache, the latest applied plan included
+  int32_t output_tokens = 0;  // sampled so far
+  bool has_sample = false;    // something was sampled in this slot; last_token says what
+  int32_t last_token = -1;    // -1 after a numeric fault
+  TokenCounts counts;         // kept only where the sampling params have penalties
+};
+
+// Worker thread.
+class SlotTable final {
+ public:
+  explicit SlotTable(const PlanLimits& limits);
+
+  const PlanLimits& limits() const { return limits_; }
+
+  // InvalidArgument naming step, slot and reason unless every number in the plan is in range and
+  // fits what the slots hold. Changes nothing. Plans come over a network: past this check, no id,
+  // page or position can reach outside the rank's memory.
+  absl::Status Validate(const StepPlan& plan) const;
+
+  // Takes the plan's inits and pages over and advances cached_tokens.
+  // REQUIRES: Validate(plan).ok().
+  void Apply(const StepPlan& plan);
+
+  // Remembers what was sampled, -1 for a numeric fault.
+  void RecordSample(int32_t slot, int32_t token);
+
+  // REQUIRES: 0 <= index < max_num_seqs.
+  const Slot& slot(int32_t index) const { return slots_[static_cast<size_t>(index)]; }
+
+ private:
+  PlanLimits limits_;
+  std::vector<Slot> slots_;
+  int64_t last_step_ = -1;  // -1: none yet
+};
+
+}  // namespace millrace
+
+#endif  // ENGINE_RUNTIME_SLOT_TABLE_H_

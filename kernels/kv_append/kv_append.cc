@@ -1,0 +1,31 @@
+#include "kernels/kv_append/kv_append.h"
+
+#include "kernels/core/op_table.h"
+#include "kernels/core/shape_checker.h"
+#include "kernels/core/status.h"
+#include "kernels/kv_append/kv_append_impl.h"
+
+namespace millrace {
+namespace {
+
+constexpr OpTable<KvAppendArgs> kKvAppend = {.op = "KvAppend", .cpu = KvAppendCpu, .cuda = nullptr};
+
+}  // namespace
+
+absl::Status KvAppend(const OpContext& ctx, const KvAppendArgs& args) {
+  int64_t tokens = kUnbound, heads = kUnbound, dim = kUnbound;
+  int64_t pages = kUnbound, page_tokens = kUnbound;
+  RETURN_IF_ERROR(
+      ShapeChecker("KvAppend", ctx.device.type())
+          .Bind("k", args.k, {&tokens, &heads, &dim}, {DType::kF32, DType::kBF16})
+          .Bind("v", args.v, {&tokens, &heads, &dim}, {args.k.dtype})
+          .Bind("slots", args.slots, {&tokens}, {DType::kI64})
+          .Bind("k_cache", args.k_cache, {&pages, &heads, &page_tokens, &dim},
+                {DType::kF32, DType::kBF16})
+          .Bind("v_cache", args.v_cache, {&pages, &heads, &page_tokens, &dim}, {args.k_cache.dtype})
+          .status());
+  if (args.k.empty()) return absl::OkStatus();
+  return RunOnDevice(kKvAppend, ctx, args);
+}
+
+}  // namespace millrace

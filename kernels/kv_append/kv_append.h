@@ -1,0 +1,29 @@
+// Writes the keys and values of new tokens into the pages of a paged cache.
+#ifndef KERNELS_KV_APPEND_KV_APPEND_H_
+#define KERNELS_KV_APPEND_KV_APPEND_H_
+
+#include "absl/status/status.h"
+#include "kernels/core/op_context.h"
+#include "kernels/core/tensor_view.h"
+
+namespace millrace {
+
+struct KvAppendArgs {
+  TensorView k;      // [T, N, D] f32 or bf16; tokens and heads may be padded
+  TensorView v;      // like k
+  TensorView slots;  // [T] i64: page * page_tokens + offset in the page, or -1 for none; distinct.
+                     // Read on the device, so that a captured graph can be replayed
+  TensorView k_cache;  // [pages, N, page_tokens, D] f32 or bf16; any strides but the last
+  TensorView v_cache;  // like k_cache
+};
+
+// k_cache[slot / page_tokens, n, slot % page_tokens, :] <- k[t, n, :] for each token with a slot,
+// and so for v. f32 becomes bf16 by rounding to nearest even. Other cache rows stay as they are.
+//
+// InvalidArgument for operands that do not fit together and, on the CPU, for a slot outside the
+// cache (nothing is written then). Unimplemented where the device has no kernel. Worker thread.
+absl::Status KvAppend(const OpContext& ctx, const KvAppendArgs& args);
+
+}  // namespace millrace
+
+#endif  // KERNELS_KV_APPEND_KV_APPEND_H_

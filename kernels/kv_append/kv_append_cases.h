@@ -1,0 +1,39 @@
+// Shapes of the test and the benchmark.
+#ifndef KERNELS_KV_APPEND_KV_APPEND_CASES_H_
+#define KERNELS_KV_APPEND_KV_APPEND_CASES_H_
+
+#include <cstdint>
+
+#include "kernels/core/dtype.h"
+
+namespace millrace {
+
+struct KvAppendCase {
+  const char* name;
+  int64_t tokens, heads, dim, pages, page_tokens;
+  DType from = DType::kF32;
+  DType cache = DType::kBF16;
+  int64_t padding = 0;  // elements after each row of keys, values and cache
+};
+
+inline constexpr KvAppendCase kKvAppendServed[] = {
+    {"smollm2_decode", 1, 3, 64, 40, 16},
+    {"smollm2_prefill", 512, 3, 64, 40, 16},
+    {"llama8b_decode", 16, 8, 128, 10, 64},
+    {"llama8b_prefill", 512, 8, 128, 10, 64},
+    {"llama8b_prefill_bf16", 512, 8, 128, 10, 64, DType::kBF16},
+};
+
+inline constexpr KvAppendCase kKvAppendAwkward[] = {
+    {"no_tokens", 0, 3, 16, 2, 4},
+    {"one_element", 1, 1, 1, 1, 1},
+    {"f32_to_f32", 9, 3, 20, 4, 5, DType::kF32, DType::kF32, 3},
+    {"f32_to_bf16", 17, 2, 7, 9, 3, DType::kF32, DType::kBF16, 1},
+    {"bf16_to_bf16", 11, 5, 33, 3, 7, DType::kBF16, DType::kBF16, 2},
+    {"bf16_to_f32", 6, 1, 24, 2, 4, DType::kBF16, DType::kF32, 5},
+    {"several_threads", 400, 4, 64, 5, 128},
+};
+
+}  // namespace millrace
+
+#endif  // KERNELS_KV_APPEND_KV_APPEND_CASES_H_

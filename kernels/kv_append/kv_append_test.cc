@@ -1,0 +1,157 @@
+#include "kernels/kv_append/kv_append.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/kv_append/kv_append_cases.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+struct Operands {
+  Operands(Device& device, const KvAppendCase& c, uint64_t seed)
+      : k(device, c.from, {c.tokens, c.heads, c.dim}, c.padding),
+        v(device, c.from, {c.tokens, c.heads, c.dim}, c.padding + 2),
+        slots(device, DType::kI64, {c.tokens}),
+        k_cache(device, c.cache, {c.pages, c.heads, c.page_tokens, c.dim}, c.padding),
+        v_cache(device, c.cache, {c.pages, c.heads, c.page_tokens, c.dim}, c.padding + 1) {
+    TestRng rng(seed);
+    k.SetNormal(rng);
+    v.SetNormal(rng);
+    k_cache.SetAll(-2);
+    v_cache.SetAll(-3);
+    std::vector<double> all(static_cast<size_t>(c.pages * c.page_tokens));
+    std::iota(all.begin(), all.end(), 0.0);
+    for (size_t i = all.size(); i > 1; --i) {
+      std::swap(all[i - 1], all[static_cast<size_t>(rng.Integer(0, static_cast<int64_t>(i) - 1))]);
+    }
+    all.resize(static_cast<size_t>(c.tokens), -1);
+    for (size_t t = 3; t < all.size(); t += 5) all[t] = -1;  // some tokens go nowhere
+    slots.Set(all);
+  }
+
+  KvAppendArgs Args() const {
+    return {.k = k.view(),
+            .v = v.view(),
+            .slots = slots.view(),
+            .k_cache = k_cache.view(),
+            .v_cache = v_cache.view()};
+  }
+
+  // The cache after the call: element by element, rounded as the cache stores.
+  std::vector<double> Oracle(const GuardedTensor& from, const GuardedTensor& cache) const {
+    std::vector<double> out = cache.Get();
+    const std::vector<double> x = from.Get(), at = slots.Get();
+    const int64_t heads = from.view().dim(1), dim = from.view().dim(2);
+    const int64_t page_tokens = cache.view().dim(2);
+    for (size_t t = 0; t < at.size(); ++t) {
+      const int64_t slot = static_cast<int64_t>(at[t]);
+      if (slot < 0) continue;
+      for (int64_t n = 0; n < heads; ++n) {
+        for (int64_t d = 0; d < dim; ++d) {
+          const float value = static_cast<float>(
+              x[static_cast<size_t>((static_cast<int64_t>(t) * heads + n) * dim + d)]);
+          const int64_t row = (slot / page_tokens * heads + n) * page_tokens + slot % page_tokens;
+          out[static_cast<size_t>(row * dim + d)] =
+              cache.view().dtype == DType::kF32 ? value : ToFloat(ToBFloat16(value));
+        }
+      }
+    }
+    return out;
+  }
+
+  GuardedTensor k, v, slots, k_cache, v_cache;
+};
+
+class KvAppendTest : public OpTest {
+ protected:
+  void ExpectRefused(const KvAppendArgs& args, const std::string& message) {
+    const absl::Status status = KvAppend(ctx(), args);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(status.message()), message);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, KvAppendTest, ::testing::ValuesIn(DevicesUnderTest()),
+                         DeviceName);
+
+TEST_P(KvAppendTest, WritesTheSlotsAndNothingElse) {
+  std::vector<KvAppendCase> cases(std::begin(kKvAppendAwkward), std::end(kKvAppendAwkward));
+  cases.insert(cases.end(), std::begin(kKvAppendServed), std::end(kKvAppendServed));
+  for (const KvAppendCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    Operands o(device(), c, 5);
+    const std::vector<double> k = o.Oracle(o.k, o.k_cache), v = o.Oracle(o.v, o.v_cache);
+    const absl::Status status = KvAppend(ctx(), o.Args());
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(o.k_cache.Get(), k);
+    EXPECT_EQ(o.v_cache.Get(), v);
+    EXPECT_TRUE(o.k_cache.GuardsIntact());
+    EXPECT_TRUE(o.v_cache.GuardsIntact());
+  }
+}
+
+TEST_P(KvAppendTest, RoundsSpecialValuesLikeTheConversion) {
+  Operands o(device(), {"", 1, 1, 4, 1, 1}, 6);
+  const double inf = std::numeric_limits<double>::infinity();
+  o.k.Set({inf, -inf, std::numeric_limits<double>::quiet_NaN(), 3.4e38});
+  o.slots.Set({0});
+  ASSERT_TRUE(KvAppend(ctx(), o.Args()).ok());
+  EXPECT_TRUE(AllClose(o.k_cache.Get(), {inf, -inf, std::nan(""), inf}, {}));
+}
+
+TEST_P(KvAppendTest, TwoRunsAgreeBitForBitOnAnyNumberOfThreads) {
+  DeviceUnderTest other = GetParam();
+  other.threads = other.threads == 1 ? 2 : 1;
+  OpTestBed bed(other);
+  const KvAppendCase& c = kKvAppendServed[1];
+  Operands first(device(), c, 7), second(bed.device(), c, 7);
+  ASSERT_TRUE(KvAppend(ctx(), first.Args()).ok());
+  ASSERT_TRUE(KvAppend(bed.ctx(), second.Args()).ok());
+  EXPECT_EQ(first.k_cache.GetBytes(), second.k_cache.GetBytes());
+  const std::vector<uint8_t> once = first.v_cache.GetBytes();
+  ASSERT_TRUE(KvAppend(ctx(), first.Args()).ok());
+  EXPECT_EQ(first.v_cache.GetBytes(), once);
+}
+
+TEST_P(KvAppendTest, RefusesSlotsOutsideTheCacheAndWritesNothing) {
+  for (const double slot : {8.0, -2.0}) {
+    Operands o(device(), {"", 3, 1, 4, 2, 4}, 8);
+    o.slots.Set({0, 5, slot});
+    const std::vector<uint8_t> before = o.k_cache.GetBytes();
+    ExpectRefused(o.Args(), std::string("KvAppend: slots[2] = ") + (slot > 0 ? "8" : "-2") +
+                                ", want -1 to 7");
+    EXPECT_EQ(o.k_cache.GetBytes(), before);
+  }
+}
+
+TEST_P(KvAppendTest, RefusesWhatDoesNotFit) {
+  Operands o(device(), {"", 3, 2, 8, 2, 4}, 9);
+  KvAppendArgs args = o.Args();
+  args.v = o.v.view().Rows(0, 2);
+  ExpectRefused(args, "KvAppend: v.dim(0) = 2, want 3");
+  args = o.Args();
+  args.v.dtype = DType::kBF16;
+  ExpectRefused(args, "KvAppend: v has dtype bfloat16, want float32");
+  args = o.Args();
+  args.slots.dtype = DType::kI32;
+  ExpectRefused(args, "KvAppend: slots has dtype int32, want int64");
+  args = o.Args();
+  args.k_cache.dims[1] = 3;
+  ExpectRefused(args, "KvAppend: k_cache.dim(1) = 3, want 2");
+  args = o.Args();
+  args.v_cache = o.v_cache.view().Rows(0, 1);
+  ExpectRefused(args, "KvAppend: v_cache.dim(0) = 1, want 2");
+  args = o.Args();
+  args.v_cache.dtype = DType::kF32;
+  ExpectRefused(args, "KvAppend: v_cache has dtype float32, want bfloat16");
+  args = o.Args();
+  args.k.data = nullptr;
+  ExpectRefused(args, "KvAppend: k has no data");
+}
+
+}  // namespace
+}  // namespace millrace

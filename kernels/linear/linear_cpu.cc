@@ -1,0 +1,164 @@
+#include <algorithm>
+
+#include "kernels/core/status.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/linear/linear_impl.h"
+
+namespace millrace {
+namespace {
+
+// Tokens that are prepared at once. Bounds the workspace; more would not be faster.
+constexpr int64_t kMaxTokens = 512;
+// Weights that are worth another thread: about 2 us of streaming.
+constexpr int64_t kWeightsPerTask = 8192;
+// Inputs that are worth another thread when preparing.
+constexpr int64_t kPreparedPerTask = 16384;
+// Widest vector, in floats.
+constexpr int64_t kMaxLanes = 16;
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
+
+const LinearKernels& KernelsFor(CpuIsa isa, bool bf16) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return kLinearAvx512[bf16];
+    case CpuIsa::kAvx2:
+      return kLinearAvx2[bf16];
+    case CpuIsa::kScalar:
+      break;
+  }
+  return kLinearScalar[bf16];
+}
+
+absl::StatusOr<float*> TakeFloats(WorkspaceScope& scope, int64_t count) {
+  ASSIGN_OR_RETURN(void* memory, scope.Take(count * static_cast<int64_t>(sizeof(float))));
+  return static_cast<float*>(memory);
+}
+
+// The bias as f32, copied when it is not.
+absl::StatusOr<const float*> WidenBias(const LinearArgs& args, WorkspaceScope& scope) {
+  if (!args.bias) return nullptr;
+  if (args.bias->dtype == DType::kF32) return args.bias->as<float>();
+  const int64_t outputs = args.bias->dim(0);
+  ASSIGN_OR_RETURN(float* bias, TakeFloats(scope, outputs));
+  std::transform(args.bias->as<BFloat16>(), args.bias->as<BFloat16>() + outputs, bias, ToFloat);
+  return bias;
+}
+
+// Fills prepared[input_blocks][tokens][inputs of the block] for tokens [begin, end) of x.
+void PrepareTokens(const TensorView& x, const LinearKernels& kernels, int64_t block_inputs,
+                   int64_t begin, int64_t end, float* prepared) {
+  const int64_t tokens = x.dim(0), inputs = x.dim(1);
+  const int64_t padded = LinearPaddedInputs(inputs);
+  for (int64_t i = 0; i < padded; i += block_inputs) {
+    const int64_t width = std::min(block_inputs, padded - i);
+    const int64_t have = std::min(width, inputs - i);
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t from = t * x.stride(0) + i;
+      float* to = prepared + i * tokens + t * width;
+      if (x.dtype == DType::kF32) {
+        kernels.prepare_f32(x.as<float>() + from, have, width, to);
+      } else {
+        kernels.prepare_bf16(x.as<BFloat16>() + from, have, width, to);
+      }
+    }
+  }
+}
+
+void RunStreamed(ThreadPool& pool, const LinearKernels& kernels, const LinearOperands& a) {
+  const int64_t grain = RoundUp(DivideUp(kWeightsPerTask, a.inputs + 1), 4);
+  pool.ParallelFor(a.outputs, grain,
+                   [&](int64_t begin, int64_t end, int) { kernels.stream(a, begin, end); });
+}
+
+void RunBlocked(ThreadPool& pool, const LinearKernels& kernels, const LinearOperands& a,
+                const LinearBlocks& blocks, float* scratch) {
+  const int64_t row_blocks = DivideUp(a.outputs, kLinearBlockRows);
+  const int64_t floats = LinearScratchFloats(blocks);
+  pool.ParallelFor(blocks.token_blocks * row_blocks, 1,
+                   [&](int64_t begin, int64_t end, int thread) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       kernels.block(a, blocks, i / row_blocks, i % row_blocks,
+                                     scratch + thread * floats);
+                     }
+                   });
+}
+
+}  // namespace
+
+LinearBlocks PlanLinearBlocks(int64_t tokens, int64_t padded_inputs) {
+  constexpr int64_t kTokenBlockFloats = 80 * 1024;
+  constexpr int64_t kFewestTokens = 48;
+  constexpr int64_t kMostInputs = 800;
+  LinearBlocks blocks;
+  const int64_t most = std::max(kFewestTokens, kTokenBlockFloats / std::max<int64_t>(1, padded_inputs));
+  blocks.token_blocks = DivideUp(tokens, most);
+  blocks.tokens = RoundUp(DivideUp(tokens, blocks.token_blocks), 6);
+  blocks.token_blocks = DivideUp(tokens, blocks.tokens);
+  blocks.input_blocks = std::max<int64_t>(1, DivideUp(padded_inputs, kMostInputs));
+  blocks.inputs = RoundUp(DivideUp(padded_inputs, blocks.input_blocks), kLinearPadding);
+  return blocks;
+}
+
+int64_t LinearScratchFloats(const LinearBlocks& blocks) {
+  return kLinearBlockRows * (blocks.inputs + kLinearRowGap + blocks.tokens * kMaxLanes);
+}
+
+int64_t LinearMaxStreamedTokens(CpuIsa isa) { return 32; }
+
+int64_t LinearCpuWorkspaceBytes(int threads, int64_t max_inputs, int64_t max_outputs) {
+  const int64_t stride = LinearPaddedInputs(max_inputs);
+  int64_t scratch = 0;
+  for (int64_t inputs = kLinearPadding; inputs <= stride; inputs += kLinearPadding) {
+    scratch = std::max(scratch, LinearScratchFloats(PlanLinearBlocks(kMaxTokens, inputs)));
+  }
+  const auto bytes = [](int64_t floats) { return RoundUp(floats * 4, 256); };
+  return bytes(kMaxTokens * stride) + bytes(threads * scratch) + bytes(max_outputs);
+}
+
+absl::Status LinearCpu(const OpContext& ctx, const LinearArgs& args) {
+  ThreadPool& pool = *ctx.device.thread_pool();
+  const LinearKernels& kernels = KernelsFor(pool.isa(), args.weight.dtype == DType::kBF16);
+  WorkspaceScope scope(ctx.workspace);
+  const int64_t tokens = std::min(args.x.dim(0), kMaxTokens);
+  const int64_t inputs = args.x.dim(1);
+  const int64_t padded = LinearPaddedInputs(inputs);
+  ASSIGN_OR_RETURN(float* prepared, TakeFloats(scope, tokens * padded));
+  ASSIGN_OR_RETURN(const float* bias, WidenBias(args, scope));
+  const bool streamed = tokens <= LinearMaxStreamedTokens(pool.isa());
+  float* scratch = nullptr;
+  if (!streamed) {
+    const int64_t floats = LinearScratchFloats(PlanLinearBlocks(tokens, padded));
+    ASSIGN_OR_RETURN(scratch, TakeFloats(scope, pool.threads() * floats));
+  }
+  for (int64_t first = 0; first < args.x.dim(0); first += tokens) {
+    const int64_t end = std::min(first + tokens, args.x.dim(0));
+    const TensorView x = args.x.Rows(first, end);
+    const TensorView y = args.y.Rows(first, end);
+    const LinearBlocks blocks = PlanLinearBlocks(end - first, padded);
+    const int64_t block_inputs = streamed ? padded : blocks.inputs;
+    pool.ParallelFor(end - first, std::max<int64_t>(1, kPreparedPerTask / (padded + 1)),
+                     [&](int64_t a, int64_t b, int) {
+                       PrepareTokens(x, kernels, block_inputs, a, b, prepared);
+                     });
+    const LinearOperands operands = {.x = prepared,
+                                     .tokens = end - first,
+                                     .inputs = inputs,
+                                     .weight = args.weight.data,
+                                     .weight_stride = args.weight.stride(0),
+                                     .outputs = args.weight.dim(0),
+                                     .bias = bias,
+                                     .y = y.data,
+                                     .y_stride = y.stride(0),
+                                     .y_bf16 = y.dtype == DType::kBF16};
+    if (streamed) {
+      RunStreamed(pool, kernels, operands);
+    } else {
+      RunBlocked(pool, kernels, operands, blocks, scratch);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

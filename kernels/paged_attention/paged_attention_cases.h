@@ -1,0 +1,67 @@
+// Shapes of the test and the benchmark.
+#ifndef KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_
+#define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/core/dtype.h"
+#include "kernels/paged_attention/paged_attention.h"
+
+namespace millrace {
+
+struct AttentionSequence {
+  int32_t queries;
+  int32_t keys;  // with the queries' own
+};
+
+struct PagedAttentionCase {
+  const char* name;
+  PagedAttentionShape shape;
+  int32_t page_tokens;
+  std::vector<AttentionSequence> sequences;
+  DType cache = DType::kBF16;
+  DType query = DType::kF32;
+};
+
+// SmolLM2-135M, Llama-3-8B and a multi-head model, as served.
+inline std::vector<PagedAttentionCase> ServedCases() {
+  const PagedAttentionShape smol{9, 3, 64}, llama{32, 8, 128}, multi_head{8, 8, 64};
+  return {
+      {"smollm2_decode_b1_kv512", smol, 16, {{1, 512}}},
+      {"smollm2_decode_b1_kv8192", smol, 16, {{1, 8192}}},
+      {"smollm2_decode_b16_kv1024", smol, 16, std::vector<AttentionSequence>(16, {1, 1024})},
+      {"smollm2_prefill_512", smol, 16, {{512, 512}}},
+      {"smollm2_prefill_512_f32", smol, 16, {{512, 512}}, DType::kF32},
+      {"smollm2_prefill_2048", smol, 16, {{2048, 2048}}},
+      {"llama8b_decode_b4_kv2048", llama, 64, std::vector<AttentionSequence>(4, {1, 2048})},
+      {"llama8b_prefill_512", llama, 64, {{512, 512}}},
+      {"llama8b_chunk_64_of_4096", llama, 64, {{64, 4096}}},
+      {"mha_decode_b4_kv2048", multi_head, 16, std::vector<AttentionSequence>(4, {1, 2048})},
+  };
+}
+
+// Sizes that fit no tile, block, split or page.
+inline std::vector<PagedAttentionCase> AwkwardCases() {
+  return {
+      {"one_token", {1, 1, 16}, 1, {{1, 1}}, DType::kF32},
+      {"decode_groups_of_3", {9, 3, 64}, 16, {{1, 77}, {1, 1}, {1, 300}, {1, 64}}},
+      {"decode_group_1", {3, 3, 48}, 7, {{1, 130}, {1, 65}}},
+      {"decode_group_2", {4, 2, 40}, 256, {{1, 513}, {1, 255}}, DType::kF32},
+      {"decode_group_5", {5, 1, 128}, 16, {{1, 1111}}},
+      {"decode_group_8", {8, 1, 32}, 16, {{1, 700}, {1, 3}}},
+      {"decode_group_64", {64, 1, 16}, 5, {{1, 400}, {2, 33}}},
+      {"decode_many_splits", {4, 2, 24}, 16, {{1, 5000}}},
+      {"prefill", {6, 2, 64}, 16, {{200, 200}}},
+      {"prefill_f32_cache", {9, 3, 64}, 16, {{65, 65}, {64, 64}, {63, 63}}, DType::kF32},
+      {"prefill_bf16_queries", {4, 4, 80}, 16, {{70, 90}}, DType::kBF16, DType::kBF16},
+      {"decode_bf16_queries", {4, 2, 64}, 16, {{1, 90}}, DType::kF32, DType::kBF16},
+      {"chunks_deep_in", {8, 4, 72}, 13, {{7, 1000}, {33, 610}, {40, 129}}},
+      {"mixed_with_idle", {6, 3, 256}, 32, {{1, 260}, {0, 0}, {9, 9}, {0, 17}, {30, 95}}},
+      {"head_dim_8", {2, 1, 8}, 3, {{50, 50}, {1, 9}}, DType::kF32},
+  };
+}
+
+}  // namespace millrace
+
+#endif  // KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_

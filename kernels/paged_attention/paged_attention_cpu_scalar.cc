@@ -1,0 +1,12 @@
+#include "kernels/core/dtype.h"
+#include "kernels/paged_attention/paged_attention_cpu_tile.h"
+#include "kernels/simd/simd.h"
+
+namespace millrace {
+namespace {
+#include "kernels/paged_attention/paged_attention_cpu_attend.h"
+}  // namespace
+
+const AttentionKernels kAttentionScalar = kKernels<4>;
+
+}  // namespace millrace

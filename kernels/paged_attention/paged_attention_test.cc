@@ -1,0 +1,433 @@
+#include "kernels/paged_attention/paged_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "kernels/paged_attention/paged_attention_cases.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// The tensors of one call. Pages are dealt in random order; cache rows that no sequence owns, and
+// those past a sequence's end, are NaN.
+class Batch {
+ public:
+  Batch(Device& device, const PagedAttentionCase& c, uint64_t seed) : case_(c), device_(device) {
+    TestRng rng(seed);
+    for (const AttentionSequence& s : c.sequences) {
+      starts_.push_back(starts_.back() + s.queries);
+      lengths_.push_back(s.keys);
+      max_pages_ = std::max<int64_t>(max_pages_, Pages(s.keys) + 1);
+      pages_ += Pages(s.keys);
+    }
+    DealPages(rng);
+    const int64_t n = c.shape.kv_heads, d = c.shape.head_dim;
+    k_ = Cache(rng, n, d);
+    v_ = Cache(rng, n, d);
+    q_ = std::make_unique<GuardedTensor>(
+        device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, 3);
+    q_->SetNormal(rng);
+    out_ = std::make_unique<GuardedTensor>(
+        device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, 5);
+    q_start_ = Ints(starts_, {static_cast<int64_t>(starts_.size())});
+    kv_len_ = Ints(lengths_, {static_cast<int64_t>(lengths_.size())});
+    page_table_ = Ints(table_, {static_cast<int64_t>(lengths_.size()), max_pages_});
+  }
+
+  PagedAttentionArgs Args() const {
+    return {.q = q_->view(),
+            .k_cache = k_->view(),
+            .v_cache = v_->view(),
+            .page_table = page_table_->view(),
+            .q_start = q_start_->view(),
+            .kv_len = kv_len_->view(),
+            .out = out_->view(),
+            .scale = 0.17f};
+  }
+
+  PagedAttentionPlan Plan() const {
+    PagedAttentionPlan plan;
+    EXPECT_TRUE(PlanPagedAttention(case_.shape, starts_, lengths_, plan).ok());
+    return plan;
+  }
+
+  // From the formula, in double.
+  std::vector<double> Oracle() const {
+    const std::vector<double> q = q_->Get(), k = k_->Get(), v = v_->Get();
+    const int64_t heads = case_.shape.q_heads, d = case_.shape.head_dim;
+    std::vector<double> out(q.size());
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      for (int32_t row = starts_[b]; row < starts_[b + 1]; ++row) {
+        const int64_t seen = lengths_[b] - starts_[b + 1] + row + 1;
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t at = (row * heads + h) * d;
+          Head(q.data() + at, k, v, {static_cast<int64_t>(b), h, seen}, out.data() + at);
+        }
+      }
+    }
+    return out;
+  }
+
+  absl::Status Run(OpContext ctx) {
+    out_->SetAll(kNaN);
+    return PagedAttention(ctx, Plan(), Args());
+  }
+
+  GuardedTensor& q() { return *q_; }
+  GuardedTensor& k() { return *k_; }
+  GuardedTensor& v() { return *v_; }
+  GuardedTensor& out() { return *out_; }
+  GuardedTensor& page_table() { return *page_table_; }
+
+  // Row-major offset in a cache of the first element of sequence b's key j, head n.
+  int64_t CacheRow(int64_t b, int64_t j, int64_t n) const {
+    const int64_t page = table_[static_cast<size_t>(b * max_pages_ + j / case_.page_tokens)];
+    return ((page * case_.shape.kv_heads + n) * case_.page_tokens + j % case_.page_tokens) *
+           case_.shape.head_dim;
+  }
+
+ private:
+  struct Where {
+    int64_t sequence, head, seen;
+  };
+
+  int64_t Pages(int64_t keys) const { return (keys + case_.page_tokens - 1) / case_.page_tokens; }
+
+  void DealPages(TestRng& rng) {
+    std::vector<int32_t> deck(static_cast<size_t>(pages_));
+    std::iota(deck.begin(), deck.end(), 0);
+    for (size_t i = deck.size(); i > 1; --i) {
+      std::swap(deck[i - 1],
+                deck[static_cast<size_t>(rng.Integer(0, static_cast<int64_t>(i) - 1))]);
+    }
+    table_.assign(lengths_.size() * static_cast<size_t>(max_pages_), -1);
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      for (int64_t i = 0; i < Pages(lengths_[b]); ++i) {
+        table_[b * static_cast<size_t>(max_pages_) + static_cast<size_t>(i)] = deck.back();
+        deck.pop_back();
+      }
+    }
+  }
+
+  std::unique_ptr<GuardedTensor> Cache(TestRng& rng, int64_t n, int64_t d) {
+    auto cache = std::make_unique<GuardedTensor>(
+        device_, case_.cache, std::vector<int64_t>{pages_, n, case_.page_tokens, d}, 8);
+    std::vector<double> values(static_cast<size_t>(cache->size()), kNaN);
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      for (int64_t j = 0; j < lengths_[b]; ++j) {
+        for (int64_t h = 0; h < n; ++h) {
+          for (int64_t i = 0; i < d; ++i) {
+            values[static_cast<size_t>(CacheRow(static_cast<int64_t>(b), j, h) + i)] = rng.Normal();
+          }
+        }
+      }
+    }
+    cache->Set(values);
+    return cache;
+  }
+
+  std::unique_ptr<GuardedTensor> Ints(const std::vector<int32_t>& values,
+                                      std::vector<int64_t> shape) const {
+    auto t = std::make_unique<GuardedTensor>(device_, DType::kI32, std::move(shape));
+    t->Set(std::vector<double>(values.begin(), values.end()));
+    return t;
+  }
+
+  void Head(const double* q, const std::vector<double>& k, const std::vector<double>& v, Where at,
+            double* out) const {
+    const int64_t d = case_.shape.head_dim;
+    const int64_t n = at.head / (case_.shape.q_heads / case_.shape.kv_heads);
+    std::vector<double> scores(static_cast<size_t>(at.seen));
+    double maximum = -std::numeric_limits<double>::infinity();
+    for (int64_t j = 0; j < at.seen; ++j) {
+      const double* key = k.data() + CacheRow(at.sequence, j, n);
+      double dot = 0;
+      for (int64_t i = 0; i < d; ++i) dot += q[i] * key[i];
+      scores[static_cast<size_t>(j)] = dot * static_cast<double>(0.17f);
+      maximum = std::max(maximum, scores[static_cast<size_t>(j)]);
+    }
+    double sum = 0;
+    for (double& s : scores) sum += s = std::exp(s - maximum);
+    std::fill(out, out + d, 0.0);
+    for (int64_t j = 0; j < at.seen; ++j) {
+      const double* value = v.data() + CacheRow(at.sequence, j, n);
+      for (int64_t i = 0; i < d; ++i) out[i] += scores[static_cast<size_t>(j)] / sum * value[i];
+    }
+  }
+
+  PagedAttentionCase case_;
+  Device& device_;
+  std::vector<int32_t> starts_ = {0};
+  std::vector<int32_t> lengths_;
+  std::vector<int32_t> table_;
+  int64_t max_pages_ = 1, pages_ = 0;
+  std::unique_ptr<GuardedTensor> q_, k_, v_, out_, q_start_, kv_len_, page_table_;
+};
+
+// A score is a sum of D products of size 1, and a weight is off by as much as its score; outputs in
+// bf16 add half a unit in their last place.
+Tolerance ToleranceOf(const PagedAttentionCase& c) {
+  const double f32 = 3e-6 * std::max(1.0, c.shape.head_dim / 64.0);
+  return {.absolute = f32, .relative = c.query == DType::kF32 ? f32 : 1.0 / 256};
+}
+
+class PagedAttentionTest : public OpTest {
+ protected:
+  void ExpectRight(Batch& batch, const PagedAttentionCase& c) {
+    const absl::Status status = batch.Run(ctx());
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(AllClose(batch.out().Get(), batch.Oracle(), ToleranceOf(c)));
+    EXPECT_TRUE(batch.out().GuardsIntact());
+    EXPECT_TRUE(batch.q().GuardsIntact());
+    EXPECT_TRUE(batch.k().GuardsIntact());
+    EXPECT_TRUE(batch.v().GuardsIntact());
+  }
+
+  void ExpectRefused(const PagedAttentionPlan& plan, const PagedAttentionArgs& args,
+                     const std::string& message) {
+    const absl::Status status = PagedAttention(ctx(), plan, args);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(status.message()), message);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, PagedAttentionTest, ::testing::ValuesIn(DevicesUnderTest()),
+                         DeviceName);
+
+TEST_P(PagedAttentionTest, MatchesTheFormula) {
+  for (const PagedAttentionCase& c : AwkwardCases()) {
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 17);
+    ExpectRight(batch, c);
+  }
+}
+
+TEST_P(PagedAttentionTest, MatchesTheFormulaAtServedSizes) {
+  for (const PagedAttentionCase& c : ServedCases()) {
+    if (c.sequences[0].queries > 512 || c.shape.q_heads > 9) continue;  // slow in double
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 18);
+    ExpectRight(batch, c);
+  }
+}
+
+TEST_P(PagedAttentionTest, EmptyBatch) {
+  Batch none(device(), {"", {2, 1, 16}, 4, {}}, 1);
+  EXPECT_TRUE(none.Run(ctx()).ok());
+  Batch idle(device(), {"", {2, 1, 16}, 4, {{0, 0}, {0, 12}}}, 1);
+  EXPECT_TRUE(idle.Run(ctx()).ok());
+}
+
+TEST_P(PagedAttentionTest, TwoRunsAgreeBitForBitOnAnyNumberOfThreads) {
+  DeviceUnderTest other = GetParam();
+  other.threads = other.threads == 1 ? 2 : 1;
+  OpTestBed bed(other);
+  for (const PagedAttentionCase& c : AwkwardCases()) {
+    SCOPED_TRACE(c.name);
+    Batch here(device(), c, 19), there(bed.device(), c, 19);
+    ASSERT_TRUE(here.Run(ctx()).ok());
+    const std::vector<uint8_t> first = here.out().GetBytes();
+    ASSERT_TRUE(here.Run(ctx()).ok());
+    EXPECT_EQ(here.out().GetBytes(), first);
+    ASSERT_TRUE(there.Run(bed.ctx()).ok());
+    EXPECT_EQ(there.out().GetBytes(), first);
+  }
+}
+
+// A sequence alone and the same among others: the same bits.
+TEST_P(PagedAttentionTest, NeighboursDoNotMatter) {
+  const PagedAttentionShape shape{6, 2, 32};
+  for (const AttentionSequence s : {AttentionSequence{1, 3000}, {5, 900}, {150, 170}}) {
+    PagedAttentionCase together{"", shape, 16, {{1, 40}, s, {33, 600}}, DType::kF32};
+    Batch batch(device(), together, 20);
+    ASSERT_TRUE(batch.Run(ctx()).ok());
+    PagedAttentionPlan plan;
+    ASSERT_TRUE(PlanPagedAttention(shape, {0, s.queries}, {s.keys}, plan).ok());
+    PagedAttentionArgs args = batch.Args();
+    GuardedTensor out(device(), DType::kF32, {s.queries, 6, 32});
+    GuardedTensor q_start(device(), DType::kI32, {2}), kv_len(device(), DType::kI32, {1});
+    args.q = args.q.Rows(1, 1 + s.queries);
+    args.page_table = args.page_table.Rows(1, 2);
+    args.q_start = q_start.Set({0, static_cast<double>(s.queries)}).view();
+    args.kv_len = kv_len.Set({static_cast<double>(s.keys)}).view();
+    args.out = out.view();
+    ASSERT_TRUE(PagedAttention(ctx(), plan, args).ok());
+    const std::vector<double> all = batch.out().Get(), alone = out.Get();
+    for (size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(all[6 * 32 + i], alone[i]) << i;
+  }
+}
+
+// The last queries of a prompt give the same whether computed with it or after it.
+TEST_P(PagedAttentionTest, ChunksAgreeWithTheWhole) {
+  constexpr int32_t kKeys = 333;
+  const PagedAttentionShape shape{6, 2, 64};
+  Batch whole(device(), {"", shape, 16, {{kKeys, kKeys}}, DType::kF32}, 21);
+  ASSERT_TRUE(whole.Run(ctx()).ok());
+  const std::vector<double> want = whole.out().Get();
+  for (const int32_t queries : {1, 7, 64, 200}) {
+    PagedAttentionPlan plan;
+    ASSERT_TRUE(PlanPagedAttention(shape, {0, queries}, {kKeys}, plan).ok());
+    PagedAttentionArgs args = whole.Args();
+    GuardedTensor out(device(), DType::kF32, {queries, 6, 64});
+    GuardedTensor q_start(device(), DType::kI32, {2});
+    args.q = args.q.Rows(kKeys - queries, kKeys);
+    args.q_start = q_start.Set({0, static_cast<double>(queries)}).view();
+    args.out = out.view();
+    ASSERT_TRUE(PagedAttention(ctx(), plan, args).ok());
+    const std::vector<double> tail(want.end() - queries * 6 * 64, want.end());
+    EXPECT_TRUE(AllClose(out.Get(), tail, {.absolute = 2e-6})) << queries;
+  }
+}
+
+TEST_P(PagedAttentionTest, LargeScoresDoNotOverflow) {
+  PagedAttentionCase c{"", {4, 2, 16}, 16, {{1, 500}, {70, 70}}, DType::kF32};
+  Batch batch(device(), c, 22);
+  std::vector<double> q = batch.q().Get();
+  for (double& x : q) x *= 300;
+  batch.q().Set(q);
+  const absl::Status status = batch.Run(ctx());
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(AllClose(batch.out().Get(), batch.Oracle(), {.absolute = 3e-3}));
+}
+
+TEST_P(PagedAttentionTest, NaNStaysInItsSequenceAndBeforeItsTile) {
+  // Sequence 1's key 100 is NaN: its queries from 100 on, and nothing of sequence 0.
+  PagedAttentionCase c{"", {2, 1, 32}, 16, {{1, 200}, {200, 200}}, DType::kF32};
+  Batch batch(device(), c, 23);
+  std::vector<double> k = batch.k().Get();
+  k[static_cast<size_t>(batch.CacheRow(1, 100, 0))] = kNaN;
+  batch.k().Set(k);
+  ASSERT_TRUE(batch.Run(ctx()).ok());
+  const std::vector<double> got = batch.out().Get();
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(std::isnan(got[i]), i >= static_cast<size_t>((1 + 100) * 2 * 32)) << i;
+  }
+}
+
+TEST_P(PagedAttentionTest, ScaleMatters) {
+  Batch batch(device(), {"", {2, 1, 16}, 4, {{3, 9}}, DType::kF32}, 24);
+  ASSERT_TRUE(batch.Run(ctx()).ok());
+  const std::vector<double> first = batch.out().Get();
+  PagedAttentionArgs args = batch.Args();
+  args.scale = 0.5f;
+  ASSERT_TRUE(PagedAttention(ctx(), batch.Plan(), args).ok());
+  EXPECT_FALSE(AllClose(batch.out().Get(), first, {.absolute = 1e-2}));
+}
+
+TEST_P(PagedAttentionTest, RefusesWhatDoesNotFit) {
+  Batch batch(device(), {"", {4, 2, 16}, 4, {{2, 9}, {1, 5}}, DType::kF32}, 25);
+  const PagedAttentionPlan plan = batch.Plan();
+  const PagedAttentionArgs good = batch.Args();
+  PagedAttentionArgs args = good;
+  args.q = good.q.Rows(0, 2);
+  ExpectRefused(plan, args, "PagedAttention: q.dim(0) = 2, want 3");
+  args = good;
+  args.v_cache.dtype = DType::kBF16;
+  ExpectRefused(plan, args, "PagedAttention: v_cache has dtype bfloat16, want float32");
+  args = good;
+  args.out = good.out.Cols(0, 8);
+  ExpectRefused(plan, args, "PagedAttention: out.dim(2) = 8, want 16");
+  args = good;
+  args.page_table = good.page_table.Cols(0, 2);
+  ExpectRefused(plan, args, "PagedAttention: sequence 0 needs 3 pages, page_table.dim(1) = 2");
+  args = good;
+  args.k_cache = good.k_cache.Rows(0, 4);
+  ExpectRefused(plan, args, "PagedAttention: v_cache.dim(0) = 5, want 4");
+}
+
+TEST_P(PagedAttentionTest, RefusesLengthsAndPagesThatAreNotAsPlanned) {
+  Batch batch(device(), {"", {4, 2, 16}, 4, {{2, 9}, {1, 5}}, DType::kF32}, 26);
+  const PagedAttentionPlan plan = batch.Plan();
+  PagedAttentionArgs args = batch.Args();
+  GuardedTensor longer(device(), DType::kI32, {2});
+  args.kv_len = longer.Set({9, 6}).view();
+  ExpectRefused(plan, args, "PagedAttention: kv_len[1] = 6, planned with 5");
+  GuardedTensor starts(device(), DType::kI32, {3});
+  args = batch.Args();
+  args.q_start = starts.Set({0, 1, 3}).view();
+  ExpectRefused(plan, args, "PagedAttention: q_start[1] = 1, planned with 2");
+  std::vector<double> table = batch.page_table().Get();
+  for (const double page : {-1.0, 5.0}) {
+    table[2] = page;
+    batch.page_table().Set(table);
+    ExpectRefused(plan, batch.Args(),
+                  std::string("PagedAttention: page_table[0, 2] = ") + (page < 0 ? "-1" : "5") +
+                      ", want 0 to 4");
+  }
+}
+
+TEST_P(PagedAttentionTest, WorkspaceBoundHoldsAndTooLittleIsRefused) {
+  for (const PagedAttentionCase& c : AwkwardCases()) {
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 27);
+    const int64_t tokens = batch.q().view().dim(0);
+    const int64_t bytes = PagedAttentionWorkspaceBytes(
+        device(), c.shape, static_cast<int64_t>(c.sequences.size()), tokens);
+    OpTestBed bed(GetParam(), bytes);
+    OpContext exact = bed.ctx();
+    EXPECT_TRUE(batch.Run({device(), exact.stream, exact.workspace}).ok());
+  }
+  OpTestBed small(GetParam(), 1024);
+  Batch batch(device(), AwkwardCases()[1], 27);
+  OpContext tight = small.ctx();
+  EXPECT_EQ(batch.Run({device(), tight.stream, tight.workspace}).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+void ExpectNoPlan(PagedAttentionShape shape, std::vector<int32_t> q_start,
+                  std::vector<int32_t> kv_len, const std::string& message) {
+  PagedAttentionPlan plan;
+  const absl::Status status = PlanPagedAttention(shape, q_start, kv_len, plan);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), "PlanPagedAttention: " + message);
+}
+
+TEST(PlanPagedAttentionTest, RefusesBadShapesAndLengths) {
+  ExpectNoPlan({3, 2, 64}, {0}, {}, "q_heads = 3, want a multiple of kv_heads = 2");
+  ExpectNoPlan({4, 0, 64}, {0}, {}, "q_heads = 4, want a multiple of kv_heads = 0");
+  ExpectNoPlan({65, 1, 64}, {0}, {}, "65 query heads over 1 kv heads, want at most 64 on each");
+  ExpectNoPlan({4, 2, 20}, {0}, {}, "head_dim = 20, want a multiple of 8 up to 256");
+  ExpectNoPlan({4, 2, 264}, {0}, {}, "head_dim = 264, want a multiple of 8 up to 256");
+  ExpectNoPlan({4, 2, 64}, {0, 1}, {}, "q_start has 2 elements, want 1");
+  ExpectNoPlan({4, 2, 64}, {1, 2}, {3}, "q_start[0] = 1, want 0");
+  ExpectNoPlan({4, 2, 64}, {0, 2, 1}, {3, 3}, "q_start[2] = 1, below the one before");
+  ExpectNoPlan({4, 2, 64}, {0, 2}, {1}, "sequence 0 has 2 queries and kv_len 1, which counts them");
+}
+
+// Every query meets every key it sees exactly once; splits begin at block borders.
+TEST(PlanPagedAttentionTest, ItemsCoverTheWorkOnce) {
+  const PagedAttentionShape shape{6, 2, 64};
+  const std::vector<int32_t> starts = {0, 1, 1, 301, 305, 306}, lengths = {4999, 50, 300, 2000, 1};
+  PagedAttentionPlan plan;
+  ASSERT_TRUE(PlanPagedAttention(shape, starts, lengths, plan).ok());
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    const int32_t queries = starts[b + 1] - starts[b];
+    for (int32_t t = 0; t < queries; ++t) {
+      std::vector<int> met(static_cast<size_t>(lengths[b]));
+      for (const PagedAttentionItem& item : plan.items) {
+        EXPECT_EQ(item.kv_begin % 64, 0);
+        if (item.sequence != static_cast<int32_t>(b) || t < item.q_begin || t >= item.q_end)
+          continue;
+        for (int32_t j = item.kv_begin; j < item.kv_end; ++j) ++met[static_cast<size_t>(j)];
+      }
+      for (int32_t j = 0; j <= lengths[b] - queries + t; ++j)
+        ASSERT_EQ(met[static_cast<size_t>(j)], 1);
+    }
+  }
+  EXPECT_EQ(plan.joins.size(), 2u);
+  EXPECT_TRUE(
+      std::is_sorted(plan.items.begin(), plan.items.end(), [](const auto& a, const auto& b) {
+        return int64_t{a.q_end - a.q_begin + 1} * (a.kv_end - a.kv_begin) >
+               int64_t{b.q_end - b.q_begin + 1} * (b.kv_end - b.kv_begin);
+      }));
+}
+
+}  // namespace
+}  // namespace millrace

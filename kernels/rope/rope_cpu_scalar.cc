@@ -1,0 +1,11 @@
+#include "kernels/rope/rope_impl.h"
+#include "kernels/simd/simd.h"
+
+namespace millrace {
+namespace {
+#include "kernels/rope/rope_cpu_tokens.h"
+}  // namespace
+
+const RopeKernels kRopeScalar = {RotateTokens<4, float>, RotateTokens<4, BFloat16>};
+
+}  // namespace millrace

@@ -1,0 +1,95 @@
+#include "kernels/swiglu/swiglu.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/swiglu/swiglu_cases.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// bf16: one rounding of 2^-9; f32: a few ulp of exp and division.
+Tolerance ToleranceOf(DType dtype) {
+  return dtype == DType::kBF16 ? Tolerance{1e-30, 1.0 / 256} : Tolerance{1e-30, 1e-6};
+}
+
+double Silu(double g) { return g / (1 + std::exp(-g)); }
+
+std::vector<double> Expected(const std::vector<double>& x, int64_t tokens, int64_t size) {
+  std::vector<double> y;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const double* row = x.data() + t * 2 * size;
+    for (int64_t i = 0; i < size; ++i) y.push_back(Silu(row[i]) * row[size + i]);
+  }
+  return y;
+}
+
+class SwigluTest : public OpTest {
+ protected:
+  // On a device without a kernel the op says so, and there is nothing more to test.
+  void SetUp() override {
+    if (GetParam().type != DeviceType::kCpu) GTEST_SKIP() << "no kernel for this device";
+  }
+};
+
+TEST_P(SwigluTest, MatchesTheFormula) {
+  for (const SwigluCase& c : kSwigluCases) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(testing::Message() << c.tokens << "x" << c.size << " " << DTypeName(dtype));
+      TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.size));
+      GuardedTensor x(device(), dtype, {c.tokens, 2 * c.size}, c.row_padding);
+      GuardedTensor y(device(), dtype, {c.tokens, c.size}, c.row_padding);
+      x.SetNormal(rng, 3.0);
+      ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
+      EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), c.tokens, c.size), ToleranceOf(dtype)));
+      EXPECT_TRUE(x.GuardsIntact());
+      EXPECT_TRUE(y.GuardsIntact());
+    }
+  }
+}
+
+TEST_P(SwigluTest, LargeSmallAndSpecialGates) {
+  const std::vector<double> gates = {-1000, -88, -20, -1e-20, 0, 1e-20, 20, 88, 1000, kNan, kInf};
+  const auto n = static_cast<int64_t>(gates.size());
+  std::vector<double> values = gates;
+  values.insert(values.end(), gates.size(), 2.0);
+  GuardedTensor x(device(), DType::kF32, {1, 2 * n});
+  GuardedTensor y(device(), DType::kF32, {1, n});
+  x.Set(values);
+  ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
+  // Below exp's range the result is a zero of either sign.
+  EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), 1, n), {1e-35, 1e-6}));
+}
+
+TEST_P(SwigluTest, AnElementDoesNotDependOnItsPlace) {
+  GuardedTensor x(device(), DType::kF32, {1, 2 * 37});
+  GuardedTensor y(device(), DType::kF32, {1, 37});
+  x.SetAll(1.2345);
+  ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
+  for (double v : y.Get()) EXPECT_EQ(v, y.Get()[0]);
+}
+
+TEST_P(SwigluTest, RefusesWhatDoesNotFit) {
+  GuardedTensor x(device(), DType::kF32, {2, 8});
+  GuardedTensor y(device(), DType::kF32, {2, 3});
+  EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).message(),
+            "Swiglu: y.dim(1) = 3, want 4");
+  GuardedTensor odd(device(), DType::kF32, {2, 7});
+  EXPECT_EQ(Swiglu(ctx(), {.x = odd.view(), .y = y.view()}).message(),
+            "Swiglu: x.dim(1) must be even");
+  GuardedTensor bf16(device(), DType::kBF16, {2, 4});
+  EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = bf16.view()}).message(),
+            "Swiglu: y has dtype bfloat16, want float32");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SwigluTest, ::testing::ValuesIn(DevicesUnderTest()), DeviceName);
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,373 @@
+// One model, computed in every way the engine knows: the answers must be the same, and right.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/runtime/engine.h"
+#include "engine/runtime/local_executor.h"
+#include "gtest/gtest.h"
+#include "tests/parity/tiny_llama.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kTolerance = 1e-4;  // of logits with a spread of about 10, f32 against double
+
+struct Setup {
+  int32_t ranks = 1;
+  int32_t chunk = 0;
+  bool prefix_cache = false;
+  int32_t pages = 128;
+  int32_t max_num_seqs = 8;
+  DType dtype = DType::kF32;
+};
+
+struct Output {
+  absl::Status status;
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<float>> logits;
+  std::vector<ScoredToken> scored;
+  std::vector<ScoredToken> prompt_logprobs;
+  int32_t cached_tokens = 0;
+};
+
+class Collector final : public TokenSink {
+ public:
+  void OnToken(const TokenEvent& event) override {
+    output_.tokens.push_back(event.token);
+    if (event.logprobs.has_value()) output_.scored.push_back(*event.logprobs);
+    if (output_.tokens.size() > 1) return;
+    output_.logits = event.prompt_logits;
+    output_.prompt_logprobs = event.prompt_logprobs;
+    output_.cached_tokens = event.cached_tokens;
+  }
+  void OnFinish(const FinishEvent& event) override {
+    output_.status = event.status;
+    done_.set_value();
+  }
+  Output Take() {
+    done_.get_future().wait();
+    return std::move(output_);
+  }
+
+ private:
+  Output output_;
+  std::promise<void> done_;
+};
+
+std::string Folder(const TinyLlama& model, const std::string& name) {
+  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / name;
+  std::filesystem::create_directories(dir);
+  model.Write(dir.string());
+  return dir.string();
+}
+
+std::unique_ptr<Engine> Start(const std::string& dir, const Setup& setup) {
+  LocalExecutorConfig config;
+  config.runner.model_dir = dir;
+  config.runner.dtype = setup.dtype;
+  config.runner.kv_dtype = setup.dtype;
+  config.runner.page_tokens = 4;
+  config.runner.max_num_seqs = setup.max_num_seqs;
+  config.runner.max_num_batched_tokens = 96;
+  config.runner.max_model_len = 80;
+  config.tensor_parallel_size = setup.ranks;
+  config.threads = 2;
+  absl::StatusOr<std::unique_ptr<LocalExecutor>> executor = LocalExecutor::Create(config);
+  EXPECT_TRUE(executor.ok()) << executor.status();
+  if (!executor.ok()) return nullptr;
+  EXPECT_TRUE((*executor)->AllocateCache(setup.pages).ok());
+  EngineOptions options;
+  options.scheduler = {.num_pages = setup.pages,
+                       .page_tokens = 4,
+                       .max_num_seqs = setup.max_num_seqs,
+                       .max_num_batched_tokens = 96,
+                       .max_chunk_tokens = setup.chunk,
+                       .max_model_len = 80,
+                       .max_waiting = 100,
+                       .enable_prefix_caching = setup.prefix_cache};
+  std::unique_ptr<Engine> engine = *Engine::Create(options);
+  EXPECT_TRUE(engine->SetExecutor(*std::move(executor), setup.pages).ok());
+  return engine;
+}
+
+std::vector<Output> RunAll(Engine& engine, std::vector<Request> requests) {
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (Request& request : requests) {
+    request.id = engine.NewId();
+    sinks.push_back(std::make_shared<Collector>());
+    EXPECT_TRUE(engine.Submit(std::move(request), sinks.back()).ok());
+  }
+  std::vector<Output> outputs;
+  for (const auto& sink : sinks) outputs.push_back(sink->Take());
+  return outputs;
+}
+
+std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab = 61) {
+  std::vector<int32_t> ids;
+  uint32_t x = static_cast<uint32_t>(seed) * 2654435761u + 12345u;
+  for (int32_t i = 0; i < length; ++i) {
+    x = x * 1664525u + 1013904223u;
+    ids.push_back(static_cast<int32_t>((x >> 8) % static_cast<uint32_t>(vocab)));
+  }
+  return ids;
+}
+
+Request Greedy(std::vector<int32_t> prompt, int32_t max_tokens, bool with_logits) {
+  Request r;
+  for (size_t i = 0; with_logits && i < prompt.size(); ++i) {
+    r.logits_positions.push_back(static_cast<int32_t>(i));
+  }
+  r.prompt = std::move(prompt);
+  r.sampling.temperature = 0;
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.num_logprobs = 0;
+  return r;
+}
+
+// A mix of everything that changes what is sampled.
+Request Sampled(std::vector<int32_t> prompt, int32_t max_tokens, uint64_t seed) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.sampling.max_tokens = max_tokens;
+  r.sampling.temperature = 0.8f;
+  r.sampling.top_p = 0.95f;
+  r.sampling.top_k = 40;
+  r.sampling.seed = seed;
+  if (seed % 2 == 0) {
+    r.sampling.repetition_penalty = 1.1f;
+    r.sampling.presence_penalty = 0.3f;
+    r.sampling.frequency_penalty = 0.2f;
+  }
+  return r;
+}
+
+double LargestError(const std::vector<std::vector<double>>& want,
+                    const std::vector<std::vector<float>>& got) {
+  if (want.size() != got.size()) return INFINITY;
+  double worst = 0;
+  for (size_t t = 0; t < want.size(); ++t) {
+    if (want[t].size() != got[t].size()) return INFINITY;
+    for (size_t i = 0; i < want[t].size(); ++i) {
+      const double d = std::abs(want[t][i] - static_cast<double>(got[t][i]));
+      worst = d <= worst ? worst : d;  // NaN counts
+    }
+  }
+  return worst;
+}
+
+// Logits of every prompt position and the greedy continuation, by formula and by engine.
+void ExpectRight(const TinyLlama& model, Engine& engine) {
+  std::vector<Request> requests;
+  for (const int32_t length : {1, 5, 33}) {
+    requests.push_back(Greedy(Prompt(length, length, model.shape().vocab), 8, true));
+  }
+  const std::vector<Output> outputs = RunAll(engine, requests);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    ASSERT_TRUE(outputs[i].status.ok()) << outputs[i].status;
+    EXPECT_LT(LargestError(model.Logits(requests[i].prompt), outputs[i].logits), kTolerance) << i;
+    double margin = 0;
+    const std::vector<int32_t> want = model.Greedy(requests[i].prompt, 8, &margin);
+    ASSERT_GT(margin, 10 * kTolerance) << "choose another seed: a near-tie says nothing";
+    EXPECT_EQ(outputs[i].tokens, want) << i;
+  }
+}
+
+struct NamedShape {
+  const char* name;
+  TinyLlamaShape shape;
+};
+
+const NamedShape kShapes[] = {
+    {"gqa", {}},
+    {"mha_tied_biased",
+     {.hidden = 40, .heads = 5, .kv_heads = 5, .tied = true, .attention_bias = true, .mlp_bias = true}},
+    {"mqa_linear_rope", {.layers = 3, .heads = 4, .kv_heads = 1, .head_dim = 16, .rope_factor = 2.5}},
+};
+
+TEST(ParityTest, AgreesWithTheFormulas) {
+  for (const NamedShape& s : kShapes) {
+    SCOPED_TRACE(s.name);
+    const TinyLlama model(s.shape, 1);
+    const std::unique_ptr<Engine> engine = Start(Folder(model, s.name), {});
+    ASSERT_NE(engine, nullptr);
+    ExpectRight(model, *engine);
+  }
+}
+
+TEST(ParityTest, AnyNumberOfRanks) {
+  for (const NamedShape& s : kShapes) {
+    for (const int32_t ranks : {2, 3, 4, 5, 6}) {
+      const bool fits = ranks <= s.shape.heads;
+      if (!fits) continue;
+      SCOPED_TRACE(std::string(s.name) + " on " + std::to_string(ranks));
+      const TinyLlama model(s.shape, 1);
+      const std::unique_ptr<Engine> engine = Start(Folder(model, s.name), {.ranks = ranks});
+      ASSERT_NE(engine, nullptr);
+      ExpectRight(model, *engine);
+    }
+  }
+}
+
+TEST(ParityTest, AnyChunks) {
+  const TinyLlama model({}, 1);
+  const std::string dir = Folder(model, "chunks");
+  for (const int32_t chunk : {1, 3, 4, 7, 32}) {
+    SCOPED_TRACE(chunk);
+    const std::unique_ptr<Engine> engine = Start(dir, {.ranks = 1 + chunk % 2, .chunk = chunk});
+    ASSERT_NE(engine, nullptr);
+    ExpectRight(model, *engine);
+  }
+}
+
+TEST(ParityTest, BFloat16StaysNear) {
+  const TinyLlama model({}, 1);
+  const std::unique_ptr<Engine> engine = Start(Folder(model, "bf16"), {.dtype = DType::kBF16});
+  ASSERT_NE(engine, nullptr);
+  const Request request = Greedy(Prompt(33, 33), 1, true);
+  const std::vector<Output> outputs = RunAll(*engine, {request});
+  // Cache rows are rounded to 8 bits of mantissa.
+  const double error = LargestError(model.Logits(request.prompt), outputs[0].logits);
+  EXPECT_LT(error, 0.2);
+  EXPECT_GT(error, kTolerance) << "was the cache bf16 at all?";
+}
+
+TEST(ParityTest, ABatchChangesNoBit) {
+  const TinyLlama model({}, 3);
+  const std::unique_ptr<Engine> engine = Start(Folder(model, "batch"), {});
+  ASSERT_NE(engine, nullptr);
+  std::vector<Request> requests;
+  // Few enough tokens for one step: a prompt cut in two may round differently.
+  for (int32_t i = 0; i < 8; ++i) {
+    requests.push_back(i % 2 == 0 ? Greedy(Prompt(3 + 3 * i, i), 20, true)
+                                  : Sampled(Prompt(2 + 2 * i, i), 20, static_cast<uint64_t>(i / 2)));
+  }
+  const std::vector<Output> together = RunAll(*engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<Output> alone = RunAll(*engine, {requests[i]});
+    ASSERT_TRUE(together[i].status.ok()) << together[i].status;
+    EXPECT_EQ(together[i].tokens, alone[0].tokens) << i;
+    EXPECT_EQ(together[i].logits, alone[0].logits) << i;
+    ASSERT_EQ(together[i].scored.size(), alone[0].scored.size());
+    for (size_t t = 0; t < alone[0].scored.size(); ++t) {
+      EXPECT_EQ(together[i].scored[t].token.logprob, alone[0].scored[t].token.logprob);
+    }
+  }
+}
+
+TEST(ParityTest, CachedPrefixesChangeNoToken) {
+  const TinyLlama model({}, 4);
+  for (const int32_t ranks : {1, 2}) {
+    const std::unique_ptr<Engine> engine =
+        Start(Folder(model, "cached"), {.ranks = ranks, .prefix_cache = true});
+    ASSERT_NE(engine, nullptr);
+    const std::vector<Request> requests = {Greedy(Prompt(33, 5), 10, false),
+                                           Sampled(Prompt(40, 6), 10, 2)};
+    const std::vector<Output> first = RunAll(*engine, requests);
+    const std::vector<Output> again = RunAll(*engine, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(first[i].cached_tokens, 0);
+      EXPECT_GE(again[i].cached_tokens, 32);
+      EXPECT_EQ(first[i].tokens, again[i].tokens);
+    }
+    EXPECT_EQ(first[0].tokens, model.Greedy(requests[0].prompt, 10));
+  }
+}
+
+TEST(ParityTest, PreemptionChangesNoToken) {
+  const TinyLlama model({}, 5);
+  const std::string dir = Folder(model, "preempted");
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    requests.push_back(Sampled(Prompt(9 + i, i), 40, static_cast<uint64_t>(i)));
+  }
+  const std::unique_ptr<Engine> roomy = Start(dir, {});
+  const std::unique_ptr<Engine> tight = Start(dir, {.pages = 22});
+  ASSERT_NE(roomy, nullptr);
+  ASSERT_NE(tight, nullptr);
+  const std::vector<Output> want = RunAll(*roomy, requests);
+  const std::vector<Output> got = RunAll(*tight, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(got[i].status.ok()) << got[i].status;
+    EXPECT_EQ(got[i].tokens.size(), 40u);
+    EXPECT_EQ(got[i].tokens, want[i].tokens) << i;
+  }
+  EXPECT_EQ(roomy->Stats().scheduler.preemptions, 0);
+  EXPECT_GT(tight->Stats().scheduler.preemptions, 0);
+}
+
+TEST(ParityTest, PromptLogprobsAreTheLogSoftmax) {
+  const TinyLlama model({}, 6);
+  for (const int32_t chunk : {0, 5}) {
+    const std::unique_ptr<Engine> engine =
+        Start(Folder(model, "scores"), {.ranks = 2, .chunk = chunk});
+    ASSERT_NE(engine, nullptr);
+    Request request = Greedy(Prompt(21, 1), 1, false);
+    request.sampling.num_prompt_logprobs = 3;
+    const std::vector<Output> outputs = RunAll(*engine, {request});
+    ASSERT_EQ(outputs[0].prompt_logprobs.size(), 20u);
+    const std::vector<std::vector<double>> logits = model.Logits(request.prompt);
+    for (size_t t = 0; t < 20; ++t) {
+      double total = 0;
+      double best = -INFINITY;
+      for (const double v : logits[t]) {
+        total += std::exp(v);
+        best = std::max(best, v);
+      }
+      const ScoredToken& scored = outputs[0].prompt_logprobs[t];
+      const int32_t next = request.prompt[t + 1];
+      EXPECT_EQ(scored.token.token, next);
+      const double want = logits[t][static_cast<size_t>(next)] - std::log(total);
+      EXPECT_NEAR(scored.token.logprob, want, kTolerance);
+      ASSERT_EQ(scored.top.size(), 3u);
+      EXPECT_NEAR(scored.top[0].logprob, best - std::log(total), kTolerance);
+    }
+  }
+}
+
+TEST(ParityTest, AFaultStaysWithItsSequence) {
+  TinyLlama model({}, 7);
+  const std::vector<int32_t> healthy = Prompt(12, 3);
+  int32_t poison = 0;
+  const std::vector<int32_t> continuation = model.Greedy(healthy, 20);
+  const auto used = [&](int32_t id) {
+    return std::count(healthy.begin(), healthy.end(), id) +
+               std::count(continuation.begin(), continuation.end(), id) >
+           0;
+  };
+  while (used(poison)) ++poison;
+  model.PoisonToken(poison);
+  for (const int32_t ranks : {1, 2}) {
+    const std::unique_ptr<Engine> engine = Start(Folder(model, "fault"), {.ranks = ranks});
+    ASSERT_NE(engine, nullptr);
+    std::vector<int32_t> sick = Prompt(9, 4);
+    sick[4] = poison;
+    const std::vector<Request> requests = {Greedy(healthy, 20, false), Greedy(sick, 20, false),
+                                           Greedy(healthy, 20, false)};
+    const std::vector<Output> outputs = RunAll(*engine, requests);
+    EXPECT_EQ(outputs[0].tokens, continuation);
+    EXPECT_EQ(outputs[2].tokens, continuation);
+    EXPECT_FALSE(outputs[1].status.ok());
+    EXPECT_TRUE(outputs[1].tokens.empty());
+    // Its pages serve others again.
+    EXPECT_EQ(RunAll(*engine, {requests[0]})[0].tokens, continuation);
+  }
+}
+
+TEST(ParityTest, AModelThatDoesNotFitTheRanksIsRefused) {
+  const TinyLlama model({}, 1);
+  LocalExecutorConfig config;
+  config.runner.model_dir = Folder(model, "refused");
+  config.runner.max_model_len = 16;
+  config.tensor_parallel_size = 7;
+  const absl::Status status = LocalExecutor::Create(config).status();
+  EXPECT_NE(std::string(status.message()).find("at most 6 ranks"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,73 @@
+// A small random LLaMA: its checkpoint folder, and its logits by the formulas in double precision.
+#ifndef TESTS_PARITY_TINY_LLAMA_H_
+#define TESTS_PARITY_TINY_LLAMA_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+struct TinyLlamaShape {
+  int32_t vocab = 61;
+  int32_t hidden = 48;
+  int32_t intermediate = 70;
+  int32_t layers = 2;
+  int32_t heads = 6;
+  int32_t kv_heads = 3;
+  int32_t head_dim = 8;
+  int32_t max_position = 256;
+  bool tied = false;
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  double rope_theta = 100;
+  double rope_factor = 1;  // linear scaling
+  double eps = 1e-3;       // large enough to matter
+};
+
+class TinyLlama final {
+ public:
+  TinyLlama(const TinyLlamaShape& shape, uint32_t seed);
+
+  const TinyLlamaShape& shape() const { return shape_; }
+
+  // Sets a row of the embedding to NaN: whoever reads this token is faulty from there on.
+  void PoisonToken(int32_t token);
+
+  // Changes what Write() writes: a tensor of zeros more, or one less.
+  void Add(const std::string& name, const std::vector<int64_t>& shape);
+  void Remove(const std::string& name);
+
+  // Writes config.json and model.safetensors (bf16, which holds the weights exactly) into `dir`.
+  void Write(const std::string& dir) const;
+
+  // logits[position][token] of a sequence.
+  std::vector<std::vector<double>> Logits(const std::vector<int32_t>& tokens) const;
+
+  // `count` tokens after `prompt`, each the best by Logits(). Fills `margin`, if given, with the
+  // smallest distance between best and second best.
+  std::vector<int32_t> Greedy(std::vector<int32_t> prompt, int32_t count,
+                              double* margin = nullptr) const;
+
+ private:
+  struct Tensor {
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+  };
+  using Rows = std::vector<std::vector<double>>;
+
+  void AddProjection(const std::string& prefix, int64_t outputs, int64_t inputs, bool bias);
+  Rows Project(const std::string& prefix, const Rows& x) const;
+  Rows Norm(const std::string& name, const Rows& x) const;
+  Rows Attend(const std::string& prefix, const Rows& x) const;
+  Rows Mlp(const std::string& prefix, const Rows& x) const;
+  void Rotate(std::vector<double>& heads, size_t position) const;
+
+  TinyLlamaShape shape_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace millrace
+
+#endif  // TESTS_PARITY_TINY_LLAMA_H_

@@ -1,0 +1,39 @@
+// Runs golden cases through the real scheduler and a real executor.
+#ifndef TOOLS_GOLDEN_GOLDEN_RUN_H_
+#define TOOLS_GOLDEN_GOLDEN_RUN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/engine.h"
+#include "kernels/core/dtype.h"
+#include "tools/golden/compare.h"
+#include "tools/golden/golden_file.h"
+
+namespace millrace {
+
+struct GoldenOptions {
+  std::string model_dir;
+  DType dtype = DType::kF32;  // of weights and cache
+  int32_t tensor_parallel_size = 1;
+  int32_t threads = 1;  // of all ranks together
+  int32_t chunk = 0;    // most tokens of one sequence in a step; 0: prompts are computed whole
+  bool prefix_cache = true;
+};
+
+// An engine with the model loaded and room for all cases at once. Errors: whatever loading reports.
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
+                                                   const std::vector<GoldenCase>& cases);
+
+// Runs all cases at the same time, decoding greedily past stop ids. `with_logits` asks for the rows
+// of the cases' positions; such a run reads nothing from the prefix cache. The first error of a case.
+absl::StatusOr<std::vector<CaseOutput>> RunCases(Engine& engine,
+                                                 const std::vector<GoldenCase>& cases,
+                                                 bool with_logits);
+
+}  // namespace millrace
+
+#endif  // TOOLS_GOLDEN_GOLDEN_RUN_H_

@@ -1,0 +1,156 @@
+// golden DIR: runs a checkpoint folder through the engine and compares it with reference outputs.
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/core/status.h"
+#include "tools/golden/golden_run.h"
+#include "tools/golden/report.h"
+
+ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
+ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu");
+ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
+ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
+ABSL_FLAG(bool, enable_expert_parallel, false, "split experts over the ranks (models with experts)");
+ABSL_FLAG(int32_t, data_parallel_size, 1, "groups of ranks; golden runs one");
+ABSL_FLAG(int32_t, chunk, 0, "most prompt tokens of one sequence in a step; 0: whole prompts");
+ABSL_FLAG(bool, no_prefix_cache, false, "do not reuse cached prefixes, and do not run again for hits");
+ABSL_FLAG(double, tolerance, 5e-4, "largest logit error that passes");
+ABSL_FLAG(int32_t, threads, 0, "CPU threads of all ranks together; 0: as many as the machine has");
+
+namespace millrace {
+namespace {
+
+constexpr int kDiffers = 1;
+constexpr int kCannotRun = 2;
+
+// Flags may be spelt with '-' or '_'; absl knows them with '_'.
+std::vector<char*> NormaliseFlags(int argc, char** argv) {
+  std::vector<char*> args(argv, argv + argc);
+  for (size_t i = 1; i < args.size(); ++i) {
+    char* arg = args[i];
+    if (arg[0] != '-' || arg[1] != '-') continue;
+    if (arg[2] == '\0') break;
+    for (char* c = arg + 2; *c != '\0' && *c != '='; ++c) {
+      if (*c == '-') *c = '_';
+    }
+  }
+  return args;
+}
+
+// `bazel run` starts in its own folder; a relative path means the user's.
+std::string UserPath(const std::string& path) {
+  const char* base = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (base == nullptr || path.empty() || path[0] == '/') return path;
+  return absl::StrCat(base, "/", path);
+}
+
+absl::Status CheckFlags() {
+  if (absl::GetFlag(FLAGS_device) != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device ", absl::GetFlag(FLAGS_device), ": golden runs on cpu"));
+  }
+  if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
+    return absl::InvalidArgumentError(
+        "--data-parallel-size: groups do not change a result; golden runs one, so give 1");
+  }
+  if (absl::GetFlag(FLAGS_enable_expert_parallel)) {
+    return absl::InvalidArgumentError("--enable-expert-parallel: this model has no experts");
+  }
+  if (absl::GetFlag(FLAGS_tensor_parallel_size) < 1) {
+    return absl::InvalidArgumentError("--tensor-parallel-size: want at least 1");
+  }
+  if (absl::GetFlag(FLAGS_chunk) < 0) return absl::InvalidArgumentError("--chunk: want 0 or more");
+  if (!(absl::GetFlag(FLAGS_tolerance) >= 0)) {
+    return absl::InvalidArgumentError("--tolerance: want 0 or more");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
+  RETURN_IF_ERROR(CheckFlags());
+  GoldenOptions options;
+  options.model_dir = UserPath(dir);
+  const std::string dtype = absl::GetFlag(FLAGS_dtype);
+  if (dtype != "float32" && dtype != "bfloat16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dtype ", dtype, ": want float32 or bfloat16"));
+  }
+  options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
+  options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
+  options.chunk = absl::GetFlag(FLAGS_chunk);
+  options.prefix_cache = !absl::GetFlag(FLAGS_no_prefix_cache);
+  const int32_t threads = absl::GetFlag(FLAGS_threads);
+  const int32_t machine = static_cast<int32_t>(std::thread::hardware_concurrency());
+  options.threads = threads > 0 ? threads : std::max(1, machine);
+  return options;
+}
+
+absl::StatusOr<PassReport> RunPass(Engine& engine, const std::vector<GoldenCase>& cases,
+                                   const std::string& name, bool with_logits) {
+  PassReport pass;
+  pass.name = name;
+  ASSIGN_OR_RETURN(pass.outputs, RunCases(engine, cases, with_logits));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    pass.cases.push_back(Compare(cases[i], pass.outputs[i]));
+  }
+  return pass;
+}
+
+absl::StatusOr<bool> Run(const std::string& dir) {
+  ASSIGN_OR_RETURN(const GoldenOptions options, OptionsFromFlags(dir));
+  const std::string golden = absl::GetFlag(FLAGS_golden);
+  ASSIGN_OR_RETURN(const std::vector<GoldenCase> cases,
+                   ReadGolden(golden.empty() ? absl::StrCat(options.model_dir, "/golden.json")
+                                             : UserPath(golden)));
+  const double tolerance = absl::GetFlag(FLAGS_tolerance);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
+  std::cout << absl::StrFormat(
+      "%s: %s, tensor parallel %d, %s, prefix cache %s\n", dir,
+      std::string(DTypeName(options.dtype)), options.tensor_parallel_size,
+      options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
+      options.prefix_cache ? "on" : "off");
+
+  std::vector<PassReport> passes;
+  ASSIGN_OR_RETURN(PassReport first, RunPass(*engine, cases, "first", /*with_logits=*/true));
+  std::cout << FormatPass(first, cases, tolerance);
+  passes.push_back(std::move(first));
+  if (options.prefix_cache) {
+    ASSIGN_OR_RETURN(PassReport again, RunPass(*engine, cases, "again", /*with_logits=*/false));
+    std::cout << FormatPass(again, cases, tolerance);
+    passes.push_back(std::move(again));
+  }
+  const Verdict verdict = Judge(passes, tolerance);
+  std::cout << verdict.line << std::endl;
+  return verdict.passed;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "golden DIR [flags]: compares a checkpoint folder's outputs with its golden.json. Exits 0 when "
+      "all cases pass, 1 when one does not, 2 when they cannot be run.");
+  std::vector<char*> args = millrace::NormaliseFlags(argc, argv);
+  const std::vector<char*> positional =
+      absl::ParseCommandLine(static_cast<int>(args.size()), args.data());
+  if (positional.size() != 2) {
+    std::cerr << "golden: want one folder, got " << positional.size() - 1 << "; see --help\n";
+    return millrace::kCannotRun;
+  }
+  const absl::StatusOr<bool> passed = millrace::Run(positional[1]);
+  if (!passed.ok()) {
+    std::cerr << "golden: " << passed.status().message() << "\n";
+    return millrace::kCannotRun;
+  }
+  return *passed ? 0 : millrace::kDiffers;
+}

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+exec tools/lint/lint "$(dirname "$(readlink -f WORKSPACE)")"

@@ -1,0 +1,1 @@
+"""Makes Hugging Face checkpoint folders: from GGUF files, or tiny random ones for tests."""
