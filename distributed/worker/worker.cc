@@ -7,9 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "distributed/comm/connect.h"
+#include "distributed/session/handshake.h"
 #include "distributed/session/secret.h"
 #include "kernels/core/status.h"
 
@@ -34,7 +36,11 @@ std::string HostName() {
 
 Worker::Worker(WorkerOptions options, Device& device, RankModelFactory& factory,
                std::function<void(const std::string&)> log)
-    : options_(std::move(options)), device_(device), factory_(factory), log_(std::move(log)) {}
+    : options_(std::move(options)),
+      instance_(absl::BytesToHexString(RandomBytes(8).value_or(""))),
+      device_(device),
+      factory_(factory),
+      log_(std::move(log)) {}
 
 Worker::~Worker() = default;
 
@@ -75,6 +81,7 @@ absl::StatusOr<worker::WorkerMessage> Worker::MakeHello() const {
   hello->set_device_description(options_.device_description);
   hello->set_threads(options_.threads);
   hello->set_model_dir(options_.model_dir);
+  hello->set_instance(instance_);
   hello->set_tensor_parallel_size(options_.tensor_parallel_size);
   if (!options_.model_dir.empty()) {
     ASSIGN_OR_RETURN(*hello->mutable_model_fingerprint(), factory_.Fingerprint(options_.model_dir));
@@ -127,7 +134,9 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
   session->Start();
   const absl::StatusOr<Outcome> outcome = Watch(*session, *rank);
   rank->Stop();
-  EndSession(*session);
+  // A controller that is silent is not waited for; one that has been told something closes.
+  const bool lost = absl::IsUnavailable(outcome.status());
+  EndSession(*session, lost ? absl::ZeroDuration() : kEndPatience);
   const bool again = outcome.ok() && *outcome == Outcome::kReform;
   if (!rank->WaitUntilDone(again ? kReformPatience : kEndPatience) && again) {
     return absl::InternalError("the model of the lost group does not let go");
@@ -195,11 +204,10 @@ std::optional<absl::StatusOr<Worker::Outcome>> Worker::Verdict(const ControllerS
   return std::nullopt;
 }
 
-// What was sent last still goes out, if the controller takes it: it closes the session.
-void Worker::EndSession(ControllerSession& session) {
+void Worker::EndSession(ControllerSession& session, absl::Duration patience) {
   std::unique_lock<std::mutex> lock(mu_);
   const auto ended = [&] { return ended_; };
-  if (changed_.wait_for(lock, absl::ToChronoMilliseconds(kEndPatience), ended)) return;
+  if (changed_.wait_for(lock, absl::ToChronoMilliseconds(patience), ended)) return;
   lock.unlock();
   session.Cancel();
   lock.lock();

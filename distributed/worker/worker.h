@@ -69,13 +69,15 @@ class Worker final : private ControllerSession::Handler {
   // Nothing while the session may go on.
   std::optional<absl::StatusOr<Outcome>> Verdict(const ControllerSession& session,
                                                  const Rank& rank) const;
-  void EndSession(ControllerSession& session);
+  // Waits for the controller to close the session, then breaks it off.
+  void EndSession(ControllerSession& session, absl::Duration patience);
 
   void OnMessage(worker::ControllerMessage message) override;
   void OnEnd(const absl::Status& status) override;
   bool stopping() const;
 
   const WorkerOptions options_;
+  const std::string instance_;
   Device& device_;
   RankModelFactory& factory_;
   const std::function<void(const std::string&)> log_;

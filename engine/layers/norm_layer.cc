@@ -16,16 +16,23 @@ absl::StatusOr<NormLayer> NormLayer::Load(const std::string& name, int64_t size,
 
 absl::Status NormLayer::Forward(const OpContext& op, const TensorView& x,
                                 const TensorView& out) const {
-  return RmsNorm(op, {.x = x, .weight = weight_.view, .y = out, .eps = eps_});
+  RmsNormArgs args;
+  args.x = x;
+  args.weight = weight_.view;
+  args.eps = eps_;
+  args.y = out;
+  return RmsNorm(op, args);
 }
 
 absl::Status NormLayer::AddForward(const OpContext& op, const TensorView& delta,
                                    const TensorView& residual, const TensorView& out) const {
-  return RmsNorm(op, {.x = delta,
-                      .residual = residual,
-                      .weight = weight_.view,
-                      .y = out,
-                      .eps = eps_});
+  RmsNormArgs args;
+  args.x = delta;
+  args.residual = residual;
+  args.weight = weight_.view;
+  args.eps = eps_;
+  args.y = out;
+  return RmsNorm(op, args);
 }
 
 }  // namespace millrace

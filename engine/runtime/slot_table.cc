@@ -13,6 +13,8 @@
 namespace millrace {
 namespace {
 
+constexpr float kMaxTemperature = 1e9f;  // of the sampling op
+
 template <typename... Parts>
 absl::Status Bad(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
@@ -29,7 +31,7 @@ absl::Status CheckIds(const char* what, const std::vector<int32_t>& ids, int32_t
 }
 
 absl::Status CheckSampling(const SamplingParams& s, int32_t vocab) {
-  if (!(s.temperature >= 0) || !std::isfinite(s.temperature)) {
+  if (!(s.temperature >= 0 && s.temperature <= kMaxTemperature)) {
     return Bad("temperature = ", s.temperature);
   }
   if (s.top_k < 0) return Bad("top_k = ", s.top_k);
@@ -46,7 +48,7 @@ absl::Status CheckSampling(const SamplingParams& s, int32_t vocab) {
     if (k < -1 || k > kMaxTopLogprobs) return Bad(k, " logprobs, want at most ", kMaxTopLogprobs);
   }
   for (const auto& [id, bias] : s.logit_bias) {
-    if (id < 0 || id >= vocab || std::isnan(bias)) return Bad("logit_bias[", id, "] = ", bias);
+    if (id < 0 || id >= vocab || !std::isfinite(bias)) return Bad("logit_bias[", id, "] = ", bias);
   }
   return absl::OkStatus();
 }
@@ -120,6 +122,28 @@ absl::Status CheckSequence(const SequencePlan& s, const Slot& slot, const PlanLi
   return CheckOutputs(s, limits.vocab_size);
 }
 
+Slot MakeSlot(const SlotInit& init, int32_t vocab) {
+  Slot slot;
+  slot.occupied = true;
+  slot.sampling = init.sampling;
+  slot.output_tokens = init.output_tokens;
+  for (size_t i = 0; i < init.history.size(); ++i) {
+    if (i < static_cast<size_t>(init.prompt_tokens)) {
+      slot.counts.AddPrompt(init.history[i]);
+    } else {
+      slot.counts.AddOutput(init.history[i]);
+    }
+  }
+  for (const auto& [id, bias] : init.sampling.logit_bias) {
+    slot.bias_ids.push_back(id);
+    slot.bias_values.push_back(bias);
+  }
+  for (const int32_t id : init.sampling.stop_token_ids) {
+    if (id >= 0 && id < vocab) slot.stop_ids.push_back(id);
+  }
+  return slot;
+}
+
 }  // namespace
 
 size_t TokenCounts::Entry(int32_t id) {
@@ -167,17 +191,7 @@ void SlotTable::Apply(const StepPlan& plan) {
   last_step_ = plan.step;
   for (const SequencePlan& s : plan.sequences) {
     Slot& slot = slots_[static_cast<size_t>(s.slot)];
-    if (s.init.has_value()) {
-      slot = Slot();
-      slot.occupied = true;
-      slot.sampling = s.init->sampling;
-      slot.output_tokens = s.init->output_tokens;
-      for (size_t i = 0; i < s.init->history.size(); ++i) {
-        const bool prompt = i < static_cast<size_t>(s.init->prompt_tokens);
-        prompt ? slot.counts.AddPrompt(s.init->history[i])
-               : slot.counts.AddOutput(s.init->history[i]);
-      }
-    }
+    if (s.init.has_value()) slot = MakeSlot(*s.init, limits_.vocab_size);
     slot.pages.insert(slot.pages.end(), s.new_pages.begin(), s.new_pages.end());
     slot.cached_tokens = s.position + s.num_tokens();
   }

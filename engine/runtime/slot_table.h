@@ -52,6 +52,10 @@ struct Slot {
   bool has_sample = false;    // something was sampled in this slot; last_token says what
   int32_t last_token = -1;    // -1 after a numeric fault
   TokenCounts counts;         // kept only where the sampling params have penalties
+  // Of the sampling params, as the sampling op takes them.
+  std::vector<int32_t> bias_ids;
+  std::vector<float> bias_values;
+  std::vector<int32_t> stop_ids;  // those inside the vocabulary
 };
 
 // Worker thread.

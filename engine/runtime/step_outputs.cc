@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
-#include "kernels/core/check.h"
 #include "kernels/core/status.h"
+#include "kernels/sample/sample.h"
 
 namespace millrace {
 namespace {
@@ -23,6 +24,76 @@ void AddSequenceRows(const SequencePlan& s, int32_t sequence, int64_t first,
     if (row.sample || row.raw || row.target >= 0) rows.push_back(row);
   }
 }
+
+SampleRow SampleRowOf(const Slot& slot, const SequencePlan& plan) {
+  const SamplingParams& p = slot.sampling;
+  SampleRow row = {.temperature = p.temperature,
+                   .top_k = p.top_k,
+                   .top_p = p.top_p,
+                   .min_p = p.min_p,
+                   .repetition_penalty = p.repetition_penalty,
+                   .frequency_penalty = p.frequency_penalty,
+                   .presence_penalty = p.presence_penalty,
+                   .num_top_logprobs = p.num_logprobs,
+                   .seed = p.seed,
+                   .position = int64_t{plan.position} + plan.num_tokens()};
+  if (p.has_penalties()) {
+    row.penalty_ids = slot.counts.ids().data();
+    row.penalty_counts = slot.counts.output_counts().data();
+    row.num_penalties = static_cast<int32_t>(slot.counts.ids().size());
+  }
+  row.bias_ids = slot.bias_ids.data();
+  row.bias_values = slot.bias_values.data();
+  row.num_biases = static_cast<int32_t>(slot.bias_ids.size());
+  if (slot.output_tokens < p.min_tokens) {
+    row.banned_ids = slot.stop_ids.data();
+    row.num_banned = static_cast<int32_t>(slot.stop_ids.size());
+  }
+  return row;
+}
+
+// `count` alternatives, or as many as there are before an id of -1.
+std::vector<TokenLogprob> TopOf(const int32_t* ids, const float* logprobs, int32_t count) {
+  std::vector<TokenLogprob> top;
+  for (int32_t i = 0; i < count && ids[i] >= 0; ++i) top.push_back({ids[i], logprobs[i]});
+  return top;
+}
+
+// Calls body(begin, end) for each longest run of rows with `wanted`.
+absl::Status ForRuns(absl::Span<const LogitsRow> rows,
+                     const std::function<bool(const LogitsRow&)>& wanted,
+                     const std::function<absl::Status(size_t begin, size_t end)>& body) {
+  for (size_t begin = 0; begin < rows.size();) {
+    size_t end = begin;
+    while (end < rows.size() && wanted(rows[end])) ++end;
+    if (end > begin) RETURN_IF_ERROR(body(begin, end));
+    begin = end + 1;
+  }
+  return absl::OkStatus();
+}
+
+// A device tensor as the host sees it: itself on the CPU, else a copy that is complete after the
+// stream was synchronised.
+template <typename T>
+class HostCopy final {
+ public:
+  absl::Status Start(const OpContext& op, const TensorView& tensor) {
+    if (op.device.type() == DeviceType::kCpu) {
+      data_ = tensor.as<T>();
+      return absl::OkStatus();
+    }
+    copy_.resize(static_cast<size_t>(tensor.size()));
+    data_ = copy_.data();
+    return op.device.Copy(copy_.data(), tensor.data, tensor.size() * DTypeBytes(tensor.dtype),
+                          CopyKind::kDeviceToHost, op.stream);
+  }
+  const T* at(size_t index) const { return data_ + index; }
+  T operator[](size_t index) const { return data_[index]; }
+
+ private:
+  std::vector<T> copy_;
+  const T* data_ = nullptr;
+};
 
 }  // namespace
 
@@ -51,10 +122,32 @@ absl::StatusOr<StepOutputs> StepOutputs::Create(const Model& model, const PlanLi
   ASSIGN_OR_RETURN(outputs.logits_memory_, device.Allocate(outputs.max_rows_ * row_bytes));
   outputs.logits_ = TensorView::Of(outputs.logits_memory_.data(), DType::kF32,
                                    {outputs.max_rows_, model.vocab_size()}, device.type());
+  RETURN_IF_ERROR(outputs.AllocateSampled(device));
   return outputs;
 }
 
-int64_t StepOutputs::WorkspaceBytes(Device& device) const { return 0; }
+absl::Status StepOutputs::AllocateSampled(Device& device) {
+  constexpr int64_t kTop = kSampleTopLogprobs;
+  ASSIGN_OR_RETURN(sampled_memory_, device.Allocate(max_rows_ * (3 + 2 * kTop) * 4));
+  char* next = static_cast<char*>(sampled_memory_.data());
+  const auto place = [&](DType dtype, int64_t columns) {
+    const TensorView view =
+        columns == 1 ? TensorView::Of(next, dtype, {max_rows_}, device.type())
+                     : TensorView::Of(next, dtype, {max_rows_, columns}, device.type());
+    next += max_rows_ * columns * 4;
+    return view;
+  };
+  sampled_ = {.ids = place(DType::kI32, 1),
+              .flags = place(DType::kI32, 1),
+              .logprob = place(DType::kF32, 1),
+              .top_ids = place(DType::kI32, kTop),
+              .top_logprobs = place(DType::kF32, kTop)};
+  return absl::OkStatus();
+}
+
+int64_t StepOutputs::WorkspaceBytes(Device& device) const {
+  return SampleWorkspaceBytes(device, max_rows_, model_->vocab_size());
+}
 
 absl::StatusOr<StepResult> StepOutputs::Compute(ForwardContext& ctx, const StepPlan& plan,
                                                 const SlotTable& slots, const TensorView& hidden) {
@@ -71,7 +164,10 @@ absl::StatusOr<StepResult> StepOutputs::Compute(ForwardContext& ctx, const StepP
     ASSIGN_OR_RETURN(const TensorView states, Gather(ctx, chunk, hidden));
     const TensorView logits = logits_.Rows(0, static_cast<int64_t>(chunk.size()));
     RETURN_IF_ERROR(model_->Logits(ctx, states, logits));
-    if (ctx.comm.rank() == 0) RETURN_IF_ERROR(Finish(ctx, slots, plan, chunk, result));
+    if (ctx.comm.rank() != 0) continue;
+    RETURN_IF_ERROR(SampleRows(ctx.op, slots, plan, chunk, result));
+    RETURN_IF_ERROR(ScoreRows(ctx.op, slots, chunk, result));
+    RETURN_IF_ERROR(CopyRaw(ctx.op, chunk, result));
   }
   return result;
 }
@@ -92,35 +188,110 @@ absl::StatusOr<TensorView> StepOutputs::Gather(ForwardContext& ctx,
   return rows_.Rows(0, count);
 }
 
-absl::Status StepOutputs::Finish(ForwardContext& ctx, const SlotTable& slots, const StepPlan& plan,
-                                 absl::Span<const LogitsRow> rows, StepResult& result) {
-  // TEMPORARY greedy
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const float* l = logits_.Rows(i, i + 1).as<float>();
-    int64_t V = logits_.dim(1);
-    SequenceResult& out = result.sequences[rows[i].sequence];
-    if (rows[i].sample) {
-      std::vector<int32_t> idx(V); for (int64_t v=0; v<V; ++v) idx[v]=v;
-      std::partial_sort(idx.begin(), idx.begin()+2, idx.end(), [&](int a,int b){return l[a]>l[b];});
-      out.token = idx[0];
-      double s=0; for (int64_t v=0;v<V;++v) s+=std::exp(double(l[v])-l[idx[0]]);
-      ScoredToken t; float lse=l[idx[0]]+std::log(s); t.token={idx[0], l[idx[0]]-lse}; t.top={{idx[0],l[idx[0]]-lse},{idx[1],l[idx[1]]-lse}};
-      if (slots.slot(out.slot).sampling.num_logprobs>=0) out.logprobs=t;
+absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots,
+                                     const StepPlan& plan, absl::Span<const LogitsRow> rows,
+                                     StepResult& result) {
+  const auto sample_run = [&](size_t begin, size_t end) -> absl::Status {
+    std::vector<SampleRow> sample_rows;
+    for (const LogitsRow& row : rows.subspan(begin, end - begin)) {
+      const SequencePlan& s = plan.sequences[static_cast<size_t>(row.sequence)];
+      sample_rows.push_back(SampleRowOf(slots.slot(s.slot), s));
     }
-  }
-  return CopyRaw(ctx, rows, result);
+    const int64_t count = static_cast<int64_t>(end - begin);
+    const Sampled out = {.ids = sampled_.ids.Rows(0, count),
+                         .flags = sampled_.flags.Rows(0, count),
+                         .logprob = sampled_.logprob.Rows(0, count),
+                         .top_ids = sampled_.top_ids.Rows(0, count),
+                         .top_logprobs = sampled_.top_logprobs.Rows(0, count)};
+    RETURN_IF_ERROR(Sample(op, {.logits = logits_.Rows(static_cast<int64_t>(begin),
+                                                       static_cast<int64_t>(end)),
+                                .rows = sample_rows,
+                                .ids = out.ids,
+                                .flags = out.flags,
+                                .logprob = out.logprob,
+                                .top_ids = out.top_ids,
+                                .top_logprobs = out.top_logprobs}));
+    HostCopy<int32_t> ids, flags, top_ids;
+    HostCopy<float> logprob, top_logprobs;
+    RETURN_IF_ERROR(ids.Start(op, out.ids));
+    RETURN_IF_ERROR(flags.Start(op, out.flags));
+    RETURN_IF_ERROR(logprob.Start(op, out.logprob));
+    RETURN_IF_ERROR(top_ids.Start(op, out.top_ids));
+    RETURN_IF_ERROR(top_logprobs.Start(op, out.top_logprobs));
+    RETURN_IF_ERROR(op.device.Synchronize(op.stream));
+    for (size_t i = 0; i < end - begin; ++i) {
+      SequenceResult& s = result.sequences[static_cast<size_t>(rows[begin + i].sequence)];
+      const bool ok = flags[i] == static_cast<int32_t>(SampleFlag::kOk);
+      s.token = ok ? ids[i] : -1;
+      s.numeric_fault |= !ok;
+      const int32_t asked = sample_rows[i].num_top_logprobs;
+      if (!ok || asked < 0) continue;
+      const size_t top = i * kSampleTopLogprobs;
+      s.logprobs = ScoredToken{{s.token, logprob[i]},
+                               TopOf(top_ids.at(top), top_logprobs.at(top), asked)};
+    }
+    return absl::OkStatus();
+  };
+  return ForRuns(rows, [](const LogitsRow& row) { return row.sample; }, sample_run);
 }
 
-absl::Status StepOutputs::CopyRaw(ForwardContext& ctx, absl::Span<const LogitsRow> rows,
+absl::Status StepOutputs::ScoreRows(const OpContext& op, const SlotTable& slots,
+                                    absl::Span<const LogitsRow> rows, StepResult& result) {
+  const auto top_of = [&](const LogitsRow& row) {
+    const int32_t slot = result.sequences[static_cast<size_t>(row.sequence)].slot;
+    return std::max(0, slots.slot(slot).sampling.num_prompt_logprobs);
+  };
+  const auto score_run = [&](size_t begin, size_t end) -> absl::Status {
+    const int64_t count = static_cast<int64_t>(end - begin);
+    std::vector<int32_t> targets;
+    int32_t most = 0;
+    for (const LogitsRow& row : rows.subspan(begin, end - begin)) {
+      targets.push_back(row.target);
+      most = std::max(most, top_of(row));
+    }
+    const TensorView ids = sampled_.ids.Rows(0, count);
+    RETURN_IF_ERROR(op.device.Copy(ids.data, targets.data(), count * 4, CopyKind::kHostToDevice,
+                                   op.stream));
+    const TensorView logprob = sampled_.logprob.Rows(0, count);
+    const TensorView top_ids = sampled_.top_ids.Rows(0, count).Cols(0, most);
+    const TensorView top_logprobs = sampled_.top_logprobs.Rows(0, count).Cols(0, most);
+    RETURN_IF_ERROR(TokenLogprobs(op, {.logits = logits_.Rows(static_cast<int64_t>(begin),
+                                                              static_cast<int64_t>(end)),
+                                       .targets = ids,
+                                       .logprob = logprob,
+                                       .rank = sampled_.flags.Rows(0, count),
+                                       .top_ids = top_ids,
+                                       .top_logprobs = top_logprobs}));
+    HostCopy<float> scores, alternatives;
+    HostCopy<int32_t> alternative_ids;
+    RETURN_IF_ERROR(scores.Start(op, logprob));
+    RETURN_IF_ERROR(alternative_ids.Start(op, sampled_.top_ids.Rows(0, count)));
+    RETURN_IF_ERROR(alternatives.Start(op, sampled_.top_logprobs.Rows(0, count)));
+    RETURN_IF_ERROR(op.device.Synchronize(op.stream));
+    for (size_t i = 0; i < end - begin; ++i) {
+      const LogitsRow& row = rows[begin + i];
+      SequenceResult& s = result.sequences[static_cast<size_t>(row.sequence)];
+      const size_t top = i * kSampleTopLogprobs;
+      s.numeric_fault |= !std::isfinite(scores[i]);
+      s.prompt_logprobs.push_back(
+          {{row.target, scores[i]},
+           TopOf(alternative_ids.at(top), alternatives.at(top), top_of(row))});
+    }
+    return absl::OkStatus();
+  };
+  return ForRuns(rows, [](const LogitsRow& row) { return row.target >= 0; }, score_run);
+}
+
+absl::Status StepOutputs::CopyRaw(const OpContext& op, absl::Span<const LogitsRow> rows,
                                   StepResult& result) {
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].raw) continue;
     std::vector<float> row(static_cast<size_t>(logits_.dim(1)));
     const int64_t index = static_cast<int64_t>(i);
-    RETURN_IF_ERROR(ctx.op.device.Copy(row.data(), logits_.Rows(index, index + 1).data,
+    RETURN_IF_ERROR(op.device.Copy(row.data(), logits_.Rows(index, index + 1).data,
                                        logits_.dim(1) * DTypeBytes(DType::kF32),
-                                       CopyKind::kDeviceToHost, ctx.op.stream));
-    RETURN_IF_ERROR(ctx.op.device.Synchronize(ctx.op.stream));
+                                       CopyKind::kDeviceToHost, op.stream));
+    RETURN_IF_ERROR(op.device.Synchronize(op.stream));
     result.sequences[static_cast<size_t>(rows[i].sequence)].logits.push_back(std::move(row));
   }
   return absl::OkStatus();

@@ -40,7 +40,9 @@ class StepOutputs final {
 
   // Rows of one call to Model::Logits.
   int64_t max_rows() const { return max_rows_; }
-  int64_t bytes() const { return rows_memory_.bytes() + logits_memory_.bytes(); }
+  int64_t bytes() const {
+    return rows_memory_.bytes() + logits_memory_.bytes() + sampled_memory_.bytes();
+  }
   // What sampling needs, apart from the model's own.
   int64_t WorkspaceBytes(Device& device) const;
 
@@ -50,13 +52,23 @@ class StepOutputs final {
                                      const SlotTable& slots, const TensorView& hidden);
 
  private:
+  // What the sampling ops write, on the device and as the host's copy. Row r's entries are at
+  // [r], and at [r * kSampleTopLogprobs] in the two lists.
+  struct Sampled {
+    TensorView ids, flags, logprob, top_ids, top_logprobs;
+  };
+
   StepOutputs() = default;
+  absl::Status AllocateSampled(Device& device);
   // The hidden states of `rows`, without a copy where they lie side by side.
   absl::StatusOr<TensorView> Gather(ForwardContext& ctx, absl::Span<const LogitsRow> rows,
                                     const TensorView& hidden);
-  absl::Status Finish(ForwardContext& ctx, const SlotTable& slots, const StepPlan& plan,
-                      absl::Span<const LogitsRow> rows, StepResult& result);
-  absl::Status CopyRaw(ForwardContext& ctx, absl::Span<const LogitsRow> rows, StepResult& result);
+  // The three uses of rows [begin, end) of the logits.
+  absl::Status SampleRows(const OpContext& op, const SlotTable& slots, const StepPlan& plan,
+                          absl::Span<const LogitsRow> rows, StepResult& result);
+  absl::Status ScoreRows(const OpContext& op, const SlotTable& slots,
+                         absl::Span<const LogitsRow> rows, StepResult& result);
+  absl::Status CopyRaw(const OpContext& op, absl::Span<const LogitsRow> rows, StepResult& result);
 
   const Model* model_ = nullptr;
   int64_t max_rows_ = 0;
@@ -64,6 +76,8 @@ class StepOutputs final {
   TensorView rows_;    // [max_rows, hidden_size]
   Buffer logits_memory_;
   TensorView logits_;  // [max_rows, vocab_size] f32
+  Buffer sampled_memory_;
+  Sampled sampled_;
 };
 
 }  // namespace millrace

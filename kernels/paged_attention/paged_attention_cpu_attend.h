@@ -45,13 +45,11 @@ void FindRows(const AttentionTile& tile, const AttentionPages& from, int begin, 
               const T** rows) {
   int page = begin / tile.page_tokens;
   int offset = begin % tile.page_tokens;
-  for (int j = 0; j < keys; ++j) {
-    rows[j] = static_cast<const T*>(from.head) + tile.pages[page] * from.page_stride +
-              offset * from.token_stride;
-    if (++offset == tile.page_tokens) {
-      offset = 0;
-      ++page;
-    }
+  for (int j = 0; j < keys; offset = 0, ++page) {
+    const T* row = static_cast<const T*>(from.head) + tile.pages[page] * from.page_stride +
+                   offset * from.token_stride;
+    const int end = keys - j < tile.page_tokens - offset ? keys : j + tile.page_tokens - offset;
+    for (; j < end; ++j, row += from.token_stride) rows[j] = row;
   }
 }
 
@@ -185,7 +183,7 @@ void FewRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) 
     step = RowStep(s, r);
     const Mix<C> mix = {s.scores + r * kBlock, v, keys, s.rescale + r, s.acc + r * tile.head_dim};
     const C* const* ahead = r == 0 && next.any ? next.k : nullptr;
-    if (step == 3) MixRows<kLanes, 3, 4, false>(mix, tile.head_dim, ahead);
+    if (step == 3) MixRows<kLanes, 3, 2, false>(mix, tile.head_dim, ahead);
     if (step == 2) MixRows<kLanes, 2, 4, false>(mix, tile.head_dim, ahead);
     if (step == 1) MixRows<kLanes, 1, 8, false>(mix, tile.head_dim, ahead);
   }

@@ -10,24 +10,25 @@
 namespace millrace {
 
 absl::Status RmsNormCpu(const OpContext& ctx, const RmsNormArgs& args);
-absl::Status RmsNormCuda(const OpContext& ctx, const RmsNormArgs& args);
 
-// Some rows of one call. Strides in elements.
-struct RmsNormRows {
+// Some tokens of one call. Strides in elements.
+struct RmsNormTokens {
   const void* x = nullptr;
-  void* residual = nullptr;  // or null
+  int64_t x_stride = 0;
+  void* residual = nullptr;  // null without one
+  int64_t residual_stride = 0;
   const void* weight = nullptr;
   void* y = nullptr;
-  int64_t x_stride = 0;
-  int64_t residual_stride = 0;
   int64_t y_stride = 0;
-  int64_t rows = 0;
-  int64_t size = 0;
+  int64_t tokens = 0;
+  int64_t width = 0;
   float eps = 0;
 };
 
-// [x is bf16][weight is bf16]
-using RmsNormKernels = void (*const[2][2])(const RmsNormRows&);
+// [activations are bf16][weight is bf16]
+struct RmsNormKernels {
+  void (*norm[2][2])(const RmsNormTokens&);
+};
 
 extern const RmsNormKernels kRmsNormScalar;
 extern const RmsNormKernels kRmsNormAvx2;

@@ -1,13 +1,11 @@
-#include <cstddef>
-
-#include "kernels/simd/simd.h"
 #include "kernels/swiglu/swiglu_impl.h"
+#include "kernels/simd/simd.h"
 
 namespace millrace {
 namespace {
 #include "kernels/swiglu/swiglu_cpu_rows.h"
 }  // namespace
 
-const SwigluKernels kSwigluScalar = {GatedRows<4, float>, GatedRows<4, BFloat16>};
+const SwigluKernels kSwigluScalar = kKernels<4>;
 
 }  // namespace millrace

@@ -1,17 +1,16 @@
 // golden DIR: runs a checkpoint folder through the engine and compares it with reference outputs.
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/core/status.h"
+#include "tools/common/flags.h"
 #include "tools/golden/golden_run.h"
 #include "tools/golden/report.h"
 
@@ -22,7 +21,7 @@ ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false, "split experts over the ranks (models with experts)");
 ABSL_FLAG(int32_t, data_parallel_size, 1, "groups of ranks; golden runs one");
 ABSL_FLAG(int32_t, chunk, 0, "most prompt tokens of one sequence in a step; 0: whole prompts");
-ABSL_FLAG(bool, no_prefix_cache, false, "do not reuse cached prefixes, and do not run again for hits");
+ABSL_FLAG(bool, prefix_cache, true, "reuse cached prefixes, and run all cases again for hits");
 ABSL_FLAG(double, tolerance, 5e-4, "largest logit error that passes");
 ABSL_FLAG(int32_t, threads, 0, "CPU threads of all ranks together; 0: as many as the machine has");
 
@@ -31,27 +30,6 @@ namespace {
 
 constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
-
-// Flags may be spelt with '-' or '_'; absl knows them with '_'.
-std::vector<char*> NormaliseFlags(int argc, char** argv) {
-  std::vector<char*> args(argv, argv + argc);
-  for (size_t i = 1; i < args.size(); ++i) {
-    char* arg = args[i];
-    if (arg[0] != '-' || arg[1] != '-') continue;
-    if (arg[2] == '\0') break;
-    for (char* c = arg + 2; *c != '\0' && *c != '='; ++c) {
-      if (*c == '-') *c = '_';
-    }
-  }
-  return args;
-}
-
-// `bazel run` starts in its own folder; a relative path means the user's.
-std::string UserPath(const std::string& path) {
-  const char* base = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (base == nullptr || path.empty() || path[0] == '/') return path;
-  return absl::StrCat(base, "/", path);
-}
 
 absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_device) != "cpu") {
@@ -78,7 +56,7 @@ absl::Status CheckFlags() {
 absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
   RETURN_IF_ERROR(CheckFlags());
   GoldenOptions options;
-  options.model_dir = UserPath(dir);
+  options.model_dir = PathFromUser(dir);
   const std::string dtype = absl::GetFlag(FLAGS_dtype);
   if (dtype != "float32" && dtype != "bfloat16") {
     return absl::InvalidArgumentError(
@@ -87,7 +65,7 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
-  options.prefix_cache = !absl::GetFlag(FLAGS_no_prefix_cache);
+  options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
   const int32_t threads = absl::GetFlag(FLAGS_threads);
   const int32_t machine = static_cast<int32_t>(std::thread::hardware_concurrency());
   options.threads = threads > 0 ? threads : std::max(1, machine);
@@ -110,7 +88,7 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const std::string golden = absl::GetFlag(FLAGS_golden);
   ASSIGN_OR_RETURN(const std::vector<GoldenCase> cases,
                    ReadGolden(golden.empty() ? absl::StrCat(options.model_dir, "/golden.json")
-                                             : UserPath(golden)));
+                                             : PathFromUser(golden)));
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
@@ -140,14 +118,12 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
       "golden DIR [flags]: compares a checkpoint folder's outputs with its golden.json. Exits 0 when "
       "all cases pass, 1 when one does not, 2 when they cannot be run.");
-  std::vector<char*> args = millrace::NormaliseFlags(argc, argv);
-  const std::vector<char*> positional =
-      absl::ParseCommandLine(static_cast<int>(args.size()), args.data());
-  if (positional.size() != 2) {
-    std::cerr << "golden: want one folder, got " << positional.size() - 1 << "; see --help\n";
+  const std::vector<std::string> arguments = millrace::ParseFlags(argc, argv);
+  if (arguments.size() != 1) {
+    std::cerr << "golden: want one folder, got " << arguments.size() << "; see --help\n";
     return millrace::kCannotRun;
   }
-  const absl::StatusOr<bool> passed = millrace::Run(positional[1]);
+  const absl::StatusOr<bool> passed = millrace::Run(arguments[0]);
   if (!passed.ok()) {
     std::cerr << "golden: " << passed.status().message() << "\n";
     return millrace::kCannotRun;

@@ -3,6 +3,7 @@
 #define TOOLS_TOKENIZE_ENCODINGS_CHECK_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,14 +14,16 @@
 namespace millrace {
 
 struct RecordedEncoding {
-  std::string text;
-  std::vector<int32_t> ids;               // without special tokens added
-  std::vector<int32_t> ids_with_special;  // with them
-  std::string decoded;                    // of ids_with_special, special tokens skipped
-  std::string decoded_all;                // of ids_with_special, all tokens
+  std::optional<std::string> text;                // without one only decoding is compared
+  std::vector<int32_t> ids;                       // without special tokens added
+  std::vector<int32_t> ids_with_special;          // with them
+  std::optional<std::vector<int32_t>> ids_plain;  // special tokens in the text taken as text
+  std::string decoded;                            // of ids, special tokens skipped
+  std::string decoded_all;                        // of ids, all tokens
 };
 
-// Reads a JSON list of objects with the members of RecordedEncoding.
+// Reads a JSON list of objects with the members of RecordedEncoding; text may be null and ids_plain
+// missing.
 absl::StatusOr<std::vector<RecordedEncoding>> ParseEncodings(std::string_view json);
 
 // One line for each respect in which the tokenizer disagrees with `want`: encoding without and

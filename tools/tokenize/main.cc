@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<std::string>> SpeedTexts(
     }
     return texts;
   }
-  for (const RecordedEncoding& encoding : encodings) texts.push_back(encoding.text);
+  for (const RecordedEncoding& encoding : encodings) texts.push_back(encoding.text.value_or(""));
   return texts;
 }
 

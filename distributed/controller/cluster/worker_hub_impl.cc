@@ -143,7 +143,7 @@ absl::Status WorkerHubImpl::CheckNewcomer(const worker::Hello& hello) const {
   std::vector<std::string> names;
   for (const Member& member : present) {
     names.push_back(member.Name());
-    if (member.hello.host() == hello.host() && member.hello.pid() == hello.pid()) {
+    if (member.hello.instance() == hello.instance()) {
       return absl::AlreadyExistsError(
           absl::StrCat("worker ", member.Name(), " is connected already"));
     }
@@ -213,7 +213,11 @@ void WorkerHubImpl::OnMessage(const std::shared_ptr<HubSession>& session,
     return;
   }
   const GroupAssembly::Stage before = group_->stage();
-  const absl::Status status = group_->OnMessage(rank, message);
+  absl::Status status = group_->OnMessage(rank, message);
+  if (absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status)) {
+    status = absl::UnavailableError(
+        absl::StrCat("it breaks the protocol: ", std::string(status.message())));
+  }
   if (!status.ok()) {
     Lose(rank, status);
     return;
@@ -258,19 +262,21 @@ void WorkerHubImpl::Lose(int32_t rank, const absl::Status& status) {
       gone ? absl::UnavailableError(absl::StrCat("worker lost: ", message))
            : absl::InternalError(absl::StrCat("worker failed: ", message));
   if (group_->steps() != nullptr) group_->steps()->MarkLost(for_executor);
-  worker::ControllerMessage reform;
-  reform.mutable_reform()->set_reason(message);
+  // What a model or a machine lacks at the start does not change by trying again.
+  if (!ready && !gone && !was_ready()) final_error_ = absl::Status(status.code(), message);
+  worker::ControllerMessage order;
+  if (final_error_.ok()) {
+    order.mutable_reform()->set_reason(message);
+  } else {
+    order.mutable_shutdown()->set_reason(message);
+  }
   for (const Member& member : group_->members()) {
-    member.session->Send(reform);
+    member.session->Send(order);
     member.session->Close(absl::UnavailableError(message));
   }
   group_.reset();
   suspicion_.reset();
   ready_.reset();
-  // What a model or a machine lacks at the start does not change by trying again.
-  if (!ready && !gone && !was_ready()) {
-    final_error_ = absl::Status(status.code(), message);
-  }
   listener_->OnLost(rank, absl::Status(status.code(), message));
   TellWaiting();
   changed_.notify_all();

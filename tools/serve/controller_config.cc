@@ -1,0 +1,157 @@
+#include "tools/serve/controller_config.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/status.h"
+
+namespace millrace {
+namespace {
+
+absl::Status CheckModelFolder(const std::string& model) {
+  if (model.empty()) {
+    return absl::InvalidArgumentError("--model: give a Hugging Face model folder");
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::path(model) / "config.json", error)) {
+    return absl::NotFoundError(absl::StrCat(
+        "--model: ", model, " is no Hugging Face model folder: it has no config.json"));
+  }
+  return absl::OkStatus();
+}
+
+struct IntRange {
+  const char* flag;
+  int64_t value;
+  int64_t low;
+  int64_t high;
+};
+
+absl::Status CheckRanges(const ControllerFlags& f) {
+  constexpr int64_t kMany = int64_t{1} << 20;
+  const IntRange ranges[] = {
+      {"tensor-parallel-size", f.tensor_parallel_size, 1, 1024},
+      {"max-model-len", f.max_model_len, 0, int64_t{1} << 24},
+      {"max-num-seqs", f.max_num_seqs, 1, 65536},
+      {"max-num-batched-tokens", f.max_num_batched_tokens, 1, kMany},
+      {"max-waiting", f.max_waiting, 1, kMany},
+      {"block-size", f.block_size, 1, 4096},
+      {"num-gpu-blocks-override", f.num_gpu_blocks_override, 0, int64_t{1} << 30},
+      {"kv-cache-memory-bytes", f.kv_cache_memory_bytes, 0, int64_t{1} << 50},
+  };
+  for (const IntRange& r : ranges) {
+    if (r.value >= r.low && r.value <= r.high) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", r.flag, "=", r.value, " must be in [",
+                                                   r.low, ", ", r.high, "]"));
+  }
+  if (!(f.gpu_memory_utilization > 0 && f.gpu_memory_utilization <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gpu-memory-utilization=", f.gpu_memory_utilization, " must be above 0 and at most 1"));
+  }
+  if (f.max_num_batched_tokens < f.max_num_seqs) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max-num-batched-tokens=", f.max_num_batched_tokens,
+        " is less than --max-num-seqs=", f.max_num_seqs,
+        ": a step could not advance every sequence by one token"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNotBuilt(const ControllerFlags& f) {
+  if (f.pipeline_parallel_size != 1) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--pipeline-parallel-size=", f.pipeline_parallel_size,
+        " is not supported; split the model with --tensor-parallel-size"));
+  }
+  if (f.data_parallel_size != 1) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--data-parallel-size=", f.data_parallel_size,
+        " is not supported; run several controllers behind a gateway"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DType> ParseDType(const char* flag, const std::string& name, DType automatic) {
+  if (name == "auto") return automatic;
+  if (name == "float32" || name == "float") return DType::kF32;
+  if (name == "bfloat16") return DType::kBF16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", name, " is not supported: auto, float32 or bfloat16"));
+}
+
+absl::StatusOr<LoadFormat> ParseLoadFormat(const std::string& name) {
+  if (name == "auto" || name == "safetensors") return LoadFormat::kSafetensors;
+  if (name == "dummy") return LoadFormat::kDummy;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--load-format=", name, " is not supported: auto, safetensors or dummy"));
+}
+
+absl::StatusOr<int32_t> ResolveMaxModelLen(const ControllerFlags& f, const ModelConfig& config) {
+  if (f.max_model_len == 0) return config.max_position;
+  if (f.max_model_len > config.max_position) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max-model-len=", f.max_model_len, " exceeds the ", config.max_position,
+        " positions the model was made for (max_position_embeddings in its config.json)"));
+  }
+  return f.max_model_len;
+}
+
+absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const ModelConfig& config) {
+  RunnerConfig runner;
+  runner.model_dir = f.model;
+  ASSIGN_OR_RETURN(runner.load_format, ParseLoadFormat(f.load_format));
+  const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+  ASSIGN_OR_RETURN(runner.dtype, ParseDType("dtype", f.dtype, own));
+  ASSIGN_OR_RETURN(runner.kv_dtype, ParseDType("kv-cache-dtype", f.kv_cache_dtype, runner.dtype));
+  ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));
+  runner.page_tokens = f.block_size;
+  runner.max_num_seqs = f.max_num_seqs;
+  runner.max_num_batched_tokens = f.max_num_batched_tokens;
+  runner.seed = f.seed;
+  return runner;
+}
+
+std::string FolderName(const std::string& path) {
+  const std::filesystem::path folder(path);
+  const std::filesystem::path name =
+      folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
+  return name.empty() ? path : name.string();
+}
+
+void FillServed(const ControllerFlags& f, const RunnerConfig& runner, ServedModel& model) {
+  model.name = f.served_model_name.empty() ? FolderName(f.model) : f.served_model_name;
+  model.max_model_len = runner.max_model_len;
+  model.block_size = runner.page_tokens;
+  model.max_num_seqs = runner.max_num_seqs;
+  model.dtype = std::string(DTypeName(runner.dtype));
+  model.kv_cache_dtype = std::string(DTypeName(runner.kv_dtype));
+  model.attention_backend = "MILLRACE_PAGED";
+}
+
+}  // namespace
+
+absl::StatusOr<ControllerConfig> ResolveConfig(const ControllerFlags& flags) {
+  RETURN_IF_ERROR(CheckNotBuilt(flags));
+  RETURN_IF_ERROR(CheckRanges(flags));
+  RETURN_IF_ERROR(CheckModelFolder(flags.model));
+  ControllerConfig config;
+  const std::string& tokenizer = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  ASSIGN_OR_RETURN(config.model, LoadServedModel(flags.model, tokenizer));
+  ASSIGN_OR_RETURN(config.runner, ResolveRunner(flags, config.model.config));
+  FillServed(flags, config.runner, config.model);
+  config.scheduler.page_tokens = config.runner.page_tokens;
+  config.scheduler.max_num_seqs = config.runner.max_num_seqs;
+  config.scheduler.max_num_batched_tokens = config.runner.max_num_batched_tokens;
+  config.scheduler.max_model_len = config.runner.max_model_len;
+  config.scheduler.max_waiting = flags.max_waiting;
+  config.scheduler.enable_prefix_caching = flags.enable_prefix_caching;
+  config.world = flags.tensor_parallel_size;
+  config.num_pages = flags.num_gpu_blocks_override;
+  config.kv_cache_memory_bytes = flags.kv_cache_memory_bytes;
+  config.memory_utilization = flags.gpu_memory_utilization;
+  return config;
+}
+
+}  // namespace millrace

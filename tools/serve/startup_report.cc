@@ -1,0 +1,80 @@
+#include "tools/serve/startup_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace millrace {
+namespace {
+
+double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
+
+std::string Advice(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kNotFound:
+      return "Give --model the folder with config.json and the weights.";
+    case absl::StatusCode::kInvalidArgument:
+      return "Change what is named above and start again; --help lists the flags.";
+    case absl::StatusCode::kUnimplemented:
+      return "This build cannot do that: choose another model or flag.";
+    case absl::StatusCode::kResourceExhausted:
+      return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more workers.";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "Start as many workers as --tensor-parallel-size says, or raise --startup-timeout.";
+    case absl::StatusCode::kUnavailable:
+      return "Free the port or choose another, or see the output of the worker that is named above.";
+    case absl::StatusCode::kPermissionDenied:
+      return "Give yourself, and nobody else, access to the file that is named above.";
+    case absl::StatusCode::kFailedPrecondition:
+      return "Start controller and workers from the same build, with the same model and flags.";
+    default:
+      return "The lines above say what happened before.";
+  }
+}
+
+}  // namespace
+
+std::string WithCommas(int64_t number) {
+  std::string text = absl::StrCat(number);
+  const size_t first = number < 0 ? 1 : 0;
+  for (size_t at = text.size(); at > first + 3;) {
+    at -= 3;
+    text.insert(at, ",");
+  }
+  return text;
+}
+
+std::string WorldTable(const std::vector<RankInfo>& ranks) {
+  size_t host_width = 4;
+  for (const RankInfo& r : ranks) host_width = std::max(host_width, r.host.size());
+  const int width = static_cast<int>(host_width);
+  std::string table = absl::StrFormat("rank  %-*s  %7s  %-9s  %s", width, "host", "pid",
+                                      "transport", "device");
+  for (const RankInfo& r : ranks) {
+    absl::StrAppend(&table, absl::StrFormat("\n%4d  %-*s  %7d  %-9s  %s", r.rank, width, r.host,
+                                            r.pid, r.transport, r.device));
+  }
+  return table;
+}
+
+std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config) {
+  const int64_t tokens = static_cast<int64_t>(num_pages) * config.page_tokens;
+  std::string text = absl::StrFormat(
+      "Model weights take %.2f GiB; activations peak %.2f GiB; KV cache %.2f GiB (rank 0)",
+      GiB(memory.weight_bytes), GiB(memory.workspace_bytes),
+      GiB(memory.bytes_per_page * num_pages));
+  absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
+  absl::StrAppend(&text, absl::StrFormat(
+                             "\nMaximum concurrency for %s tokens per request: %.2fx",
+                             WithCommas(config.max_model_len),
+                             static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
+  return text;
+}
+
+std::string StartFailure(const absl::Status& status) {
+  return absl::StrCat("controller: could not start: ", absl::StatusCodeToString(status.code()), ": ",
+                      std::string(status.message()), "\n", Advice(status.code()));
+}
+
+}  // namespace millrace
