@@ -56,11 +56,8 @@ class ProcessesTest : public testing::TestWithParam<CollectiveTransport> {
   static int Child(int32_t rank, int32_t size, const std::string& folder, const Body& body) {
     signal(SIGPIPE, SIG_IGN);
     DirectoryStore store(folder);
-    auto c = ConnectGroup({.rank = rank,
-                           .size = size,
-                           .transport = GetParam(),
-                           .timeout = absl::Seconds(20)},
-                          store);
+    auto c = ConnectGroup(
+        {.rank = rank, .size = size, .transport = GetParam(), .timeout = absl::Seconds(20)}, store);
     absl::Status status = c.ok() ? Meet(**c, store, "begin") : c.status();
     if (status.ok()) status = body(**c, store);
     if (!status.ok()) std::cerr << "rank " << rank << ": " << status << "\n";
@@ -94,17 +91,16 @@ TEST_P(ProcessesTest, Abort) {
 
 // A rank that is killed is noticed at once, not at the time-out.
 TEST_P(ProcessesTest, KilledRank) {
-  const std::vector<int> statuses =
-      Run(3, [](SlotCommunicator& c, KeyValueStore&) -> absl::Status {
-        RETURN_IF_ERROR(c.Barrier({}));
-        if (c.rank() == 1) kill(getpid(), SIGKILL);
-        const absl::Time begin = absl::Now();
-        const absl::Status status = c.Barrier({});
-        if (status.code() != absl::StatusCode::kUnavailable) return absl::InternalError(
-            "want UNAVAILABLE, got " + status.ToString());
-        if (absl::Now() - begin > absl::Seconds(10)) return absl::InternalError("took too long");
-        return absl::OkStatus();
-      });
+  const std::vector<int> statuses = Run(3, [](SlotCommunicator& c, KeyValueStore&) -> absl::Status {
+    RETURN_IF_ERROR(c.Barrier({}));
+    if (c.rank() == 1) kill(getpid(), SIGKILL);
+    const absl::Time begin = absl::Now();
+    const absl::Status status = c.Barrier({});
+    if (status.code() != absl::StatusCode::kUnavailable)
+      return absl::InternalError("want UNAVAILABLE, got " + status.ToString());
+    if (absl::Now() - begin > absl::Seconds(10)) return absl::InternalError("took too long");
+    return absl::OkStatus();
+  });
   ASSERT_EQ(statuses.size(), 3u);
   EXPECT_EQ(statuses[0], 0);
   EXPECT_TRUE(WIFSIGNALED(statuses[1]));

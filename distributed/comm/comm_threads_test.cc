@@ -104,16 +104,18 @@ TEST_P(CommunicatorTest, AbortFromAnotherThread) {
 
 TEST_P(CommunicatorTest, TimeOut) {
   if (GetParam().size == 1) return;
-  Run([](Communicator& c) -> absl::Status {
-    if (c.rank() == 0) return absl::OkStatus();  // never comes
-    const absl::Status status = c.Barrier({});
-    // The first to lose patience tells the others.
-    EXPECT_TRUE(status.code() == absl::StatusCode::kDeadlineExceeded ||
-                status.code() == absl::StatusCode::kUnavailable)
-        << status;
-    EXPECT_FALSE(c.Barrier({}).ok());
-    return absl::OkStatus();
-  }, absl::Milliseconds(200));
+  Run(
+      [](Communicator& c) -> absl::Status {
+        if (c.rank() == 0) return absl::OkStatus();  // never comes
+        const absl::Status status = c.Barrier({});
+        // The first to lose patience tells the others.
+        EXPECT_TRUE(status.code() == absl::StatusCode::kDeadlineExceeded ||
+                    status.code() == absl::StatusCode::kUnavailable)
+            << status;
+        EXPECT_FALSE(c.Barrier({}).ok());
+        return absl::OkStatus();
+      },
+      absl::Milliseconds(200));
 }
 
 TEST_P(CommunicatorTest, SelfTest) {
@@ -162,11 +164,9 @@ TEST(ConnectTest, TimesOutWhenARankIsMissing) {
   for (const CollectiveTransport transport :
        {CollectiveTransport::kAuto, CollectiveTransport::kGloo}) {
     LocalStore store;
-    const auto c = ConnectGroup({.rank = 0,
-                                 .size = 2,
-                                 .transport = transport,
-                                 .connect_timeout = absl::Milliseconds(100)},
-                                store);
+    const auto c = ConnectGroup(
+        {.rank = 0, .size = 2, .transport = transport, .connect_timeout = absl::Milliseconds(100)},
+        store);
     EXPECT_EQ(c.status().code(), absl::StatusCode::kDeadlineExceeded) << c.status();
   }
 }

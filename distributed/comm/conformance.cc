@@ -20,8 +20,8 @@ constexpr int64_t kSizes[] = {0, 1, 3, 576, 1031, 65535, 65536, 65537, 131072, 3
 
 // A number that depends on everything; rounding in a sum of them differs with the order.
 float Noise(int32_t rank, int64_t i, int64_t salt) {
-  uint64_t x = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(rank) * 7919u +
-               static_cast<uint64_t>(salt) * 104729u;
+  uint64_t x = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u +
+               static_cast<uint64_t>(rank) * 7919u + static_cast<uint64_t>(salt) * 104729u;
   x ^= x >> 29;
   x *= 0xbf58476d1ce4e5b9u;
   x ^= x >> 32;

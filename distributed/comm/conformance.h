@@ -11,8 +11,9 @@ namespace millrace {
 // Every rank calls it, on host memory. Internal saying what was wrong.
 absl::Status CheckCollectives(Communicator& communicator);
 
-// Every rank calls it, once all are connected; rank 0 does not take part in the last collective, but aborts. The other
-// ranks must get UNAVAILABLE there, and all of them in any later one. Internal otherwise.
+// Every rank calls it, once all are connected; rank 0 does not take part in the last collective,
+// but aborts. The other ranks must get UNAVAILABLE there, and all of them in any later one.
+// Internal otherwise.
 absl::Status CheckAbort(Communicator& communicator);
 
 }  // namespace millrace

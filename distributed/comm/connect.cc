@@ -21,9 +21,9 @@ absl::StatusOr<std::unique_ptr<SlotCommunicator>> ConnectGroup(const ConnectOpti
                                                                KeyValueStore& store) {
   std::unique_ptr<SlotTransport> transport;
   if (options.transport == CollectiveTransport::kAuto) {
-    ASSIGN_OR_RETURN(std::unique_ptr<ShmSegment> segment,
-                     ShmSegment::Connect(options.rank, options.size, store,
-                                         options.connect_timeout));
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<ShmSegment> segment,
+        ShmSegment::Connect(options.rank, options.size, store, options.connect_timeout));
     if (segment != nullptr) {
       transport = std::make_unique<ShmTransport>(std::move(segment), options.rank, options.size,
                                                  options.timeout);
@@ -61,17 +61,16 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host_port) {
   struct sockaddr_storage local = {};
   socklen_t size = sizeof(local);
   char name[NI_MAXHOST] = {};
-  const bool ok =
-      fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd, reinterpret_cast<struct sockaddr*>(&local), &size) == 0 &&
-      getnameinfo(reinterpret_cast<struct sockaddr*>(&local), size, name, sizeof(name), nullptr, 0,
-                  NI_NUMERICHOST) == 0;
+  const bool ok = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                  getsockname(fd, reinterpret_cast<struct sockaddr*>(&local), &size) == 0 &&
+                  getnameinfo(reinterpret_cast<struct sockaddr*>(&local), size, name, sizeof(name),
+                              nullptr, 0, NI_NUMERICHOST) == 0;
   const int error = errno;
   if (fd >= 0) close(fd);
   freeaddrinfo(found);
   if (!ok) {
-    return absl::UnavailableError(absl::StrCat("no route to ", host_port, ": ",
-                                               std::strerror(error)));
+    return absl::UnavailableError(
+        absl::StrCat("no route to ", host_port, ": ", std::strerror(error)));
   }
   return std::string(name);
 }

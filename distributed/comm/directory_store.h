@@ -1,4 +1,5 @@
-// A KeyValueStore for ranks that are processes of one machine: a file per key. For tests and benches.
+// A KeyValueStore for ranks that are processes of one machine: a file per key. For tests and
+// benches.
 #ifndef DISTRIBUTED_COMM_DIRECTORY_STORE_H_
 #define DISTRIBUTED_COMM_DIRECTORY_STORE_H_
 

@@ -23,7 +23,8 @@ struct GlooOptions {
 };
 
 // Every rank calls it. REQUIRES: SIGPIPE is ignored, as gRPC sees to where it is used (gloo writes
-// to sockets that the peer may have closed). Unavailable or DeadlineExceeded when the ranks do not get together.
+// to sockets that the peer may have closed). Unavailable or DeadlineExceeded when the ranks do not
+// get together.
 absl::StatusOr<std::unique_ptr<SlotTransport>> ConnectGloo(const GlooOptions& options,
                                                            KeyValueStore& store);
 

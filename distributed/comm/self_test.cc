@@ -23,22 +23,22 @@ class SelfTest final {
   absl::Status AllReduce() {
     std::vector<float> host;
     for (int64_t i = 0; i < kElements; ++i) host.push_back(Number(comm_.rank(), i));
-    return OnDevice("AllReduceSum", host, [&](const TensorView& x) {
-      return comm_.AllReduceSum(x, Stream{});
-    }, [&](int64_t i) {
-      float sum = 0;
-      for (int32_t r = 0; r < comm_.size(); ++r) sum += Number(r, i);
-      return sum;
-    });
+    return OnDevice(
+        "AllReduceSum", host, [&](const TensorView& x) { return comm_.AllReduceSum(x, Stream{}); },
+        [&](int64_t i) {
+          float sum = 0;
+          for (int32_t r = 0; r < comm_.size(); ++r) sum += Number(r, i);
+          return sum;
+        });
   }
 
   absl::Status Broadcast() {
     const int32_t root = comm_.size() - 1;
     std::vector<float> host;
     for (int64_t i = 0; i < kElements; ++i) host.push_back(Number(comm_.rank(), i));
-    return OnDevice("Broadcast", host, [&](const TensorView& x) {
-      return comm_.Broadcast(x, root, Stream{});
-    }, [&](int64_t i) { return Number(root, i); });
+    return OnDevice(
+        "Broadcast", host, [&](const TensorView& x) { return comm_.Broadcast(x, root, Stream{}); },
+        [&](int64_t i) { return Number(root, i); });
   }
 
   // Rank r brings r + 1 numbers.
@@ -56,17 +56,20 @@ class SelfTest final {
     for (int64_t i = 0; i < mine; ++i) {
       host[static_cast<size_t>(begin + i)] = Number(comm_.rank(), i);
     }
-    return OnDevice("AllGather", host, [&](const TensorView& x) -> absl::Status {
-      ASSIGN_OR_RETURN(const Buffer part, device_.Allocate(mine * DTypeBytes(x.dtype)));
-      RETURN_IF_ERROR(device_.Copy(part.data(), x.Rows(begin, begin + mine).data, part.bytes(),
-                                   CopyKind::kDeviceToDevice, Stream{}));
-      const TensorView in = TensorView::Of(part.data(), x.dtype, {mine}, x.device);
-      return comm_.AllGather(in, counts.data(), x, Stream{});
-    }, [&](int64_t i) {
-      int32_t r = 0;
-      for (; i >= counts[static_cast<size_t>(r)]; ++r) i -= counts[static_cast<size_t>(r)];
-      return Number(r, i);
-    });
+    return OnDevice(
+        "AllGather", host,
+        [&](const TensorView& x) -> absl::Status {
+          ASSIGN_OR_RETURN(const Buffer part, device_.Allocate(mine * DTypeBytes(x.dtype)));
+          RETURN_IF_ERROR(device_.Copy(part.data(), x.Rows(begin, begin + mine).data, part.bytes(),
+                                       CopyKind::kDeviceToDevice, Stream{}));
+          const TensorView in = TensorView::Of(part.data(), x.dtype, {mine}, x.device);
+          return comm_.AllGather(in, counts.data(), x, Stream{});
+        },
+        [&](int64_t i) {
+          int32_t r = 0;
+          for (; i >= counts[static_cast<size_t>(r)]; ++r) i -= counts[static_cast<size_t>(r)];
+          return Number(r, i);
+        });
   }
 
  private:

@@ -28,7 +28,7 @@ class ShmSegment final {
     std::atomic<int32_t> pid;
   };
   struct Header {
-    std::array<std::byte, 32> token;        // tells this segment from any other
+    std::array<std::byte, 32> token;         // tells this segment from any other
     alignas(64) std::atomic<uint32_t> left;  // 1 + the first rank that has left, 0: none
     std::array<RankState, kMaxShmRanks> ranks;
   };

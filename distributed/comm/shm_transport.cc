@@ -109,10 +109,10 @@ bool ShmTransport::Sleep(int32_t peer, absl::Time deadline, absl::Status* status
   if (gone >= 0 || absl::Now() > deadline) {
     // It may have come and then left: what it brought is good.
     if (Arrived(peer)) return true;
-    *status = gone >= 0 ? Gone(gone)
-                        : absl::DeadlineExceededError(
-                              absl::StrCat("rank ", peer, " did not come within ",
-                                           absl::FormatDuration(timeout_)));
+    *status = gone >= 0
+                  ? Gone(gone)
+                  : absl::DeadlineExceededError(absl::StrCat("rank ", peer, " did not come within ",
+                                                             absl::FormatDuration(timeout_)));
     return false;
   }
   theirs.waiters.fetch_add(1, std::memory_order_seq_cst);

@@ -1,7 +1,7 @@
 // Collectives on host memory over a SlotTransport: every rank gets every rank's part and reduces in
-// rank order, so all have the same bits. One exchange a slot's worth of data: the least waiting, which
-// is what decode needs; a group of N sends N - 1 times its data, which suits the few ranks of a
-// tensor-parallel group.
+// rank order, so all have the same bits. One exchange a slot's worth of data: the least waiting,
+// which is what decode needs; a group of N sends N - 1 times its data, which suits the few ranks of
+// a tensor-parallel group.
 #ifndef DISTRIBUTED_COMM_SLOT_COMMUNICATOR_H_
 #define DISTRIBUTED_COMM_SLOT_COMMUNICATOR_H_
 

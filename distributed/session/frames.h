@@ -15,9 +15,9 @@
 
 namespace millrace {
 
-inline constexpr size_t kMaxBodyBytes = size_t{1} << 20;         // of one frame
-inline constexpr int kMaxFrameBytes = (1 << 20) + 1024;          // gRPC's limit on the stream
-inline constexpr size_t kMaxMessageBytes = size_t{512} << 20;    // of one message
+inline constexpr size_t kMaxBodyBytes = size_t{1} << 20;       // of one frame
+inline constexpr int kMaxFrameBytes = (1 << 20) + 1024;        // gRPC's limit on the stream
+inline constexpr size_t kMaxMessageBytes = size_t{512} << 20;  // of one message
 
 // Outgoing frames in order. Not thread-safe.
 class FrameQueue final {
@@ -42,7 +42,8 @@ class FrameQueue final {
 // Incoming frames to messages. Not thread-safe.
 class FrameAssembler final {
  public:
-  explicit FrameAssembler(size_t max_message_bytes = kMaxMessageBytes) : limit_(max_message_bytes) {}
+  explicit FrameAssembler(size_t max_message_bytes = kMaxMessageBytes)
+      : limit_(max_message_bytes) {}
 
   // The message that `frame` completes, or nothing yet. ResourceExhausted past the limit,
   // InvalidArgument for a frame that belongs to a handshake.

@@ -39,8 +39,7 @@ TEST(SecretTest, RefusesWithWhatToDo) {
   EXPECT_EQ(ReadSecretFile(WriteFile("long", std::string(5000, 'x'), 0600)).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReadSecretFile(TempPath("nothing")).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(ReadSecretFile(testing::TempDir()).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadSecretFile(testing::TempDir()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SecretTest, MakesOnceAndOnlyForTheOwner) {

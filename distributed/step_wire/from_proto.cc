@@ -49,18 +49,17 @@ class Reader final {
                      ReadIds("new_pages", in.new_pages(), max_pages_, 0, max_pages_ - 1));
     RETURN_IF_ERROR(CheckRange("position", in.position(), 0, limits_.max_model_len - 1));
     out.position = in.position();
-    ASSIGN_OR_RETURN(out.tokens, ReadIds("tokens", in.tokens(), limits_.max_num_batched_tokens, 0,
-                                         max_id_));
-    RETURN_IF_ERROR(CheckRange("position + tokens",
-                               int64_t{in.position()} + out.num_tokens(), 1,
+    ASSIGN_OR_RETURN(out.tokens,
+                     ReadIds("tokens", in.tokens(), limits_.max_num_batched_tokens, 0, max_id_));
+    RETURN_IF_ERROR(CheckRange("position + tokens", int64_t{in.position()} + out.num_tokens(), 1,
                                limits_.max_model_len));
     out.sample = in.sample();
     out.prompt_logprobs = in.prompt_logprobs();
     ASSIGN_OR_RETURN(out.score_targets,
                      ReadIds("score_targets", in.score_targets(), out.num_tokens(), -1, max_id_));
     if (!out.score_targets.empty() || out.prompt_logprobs) {
-      RETURN_IF_ERROR(CheckRange("score_targets", in.score_targets_size(), out.num_tokens(),
-                                 out.num_tokens()));
+      RETURN_IF_ERROR(
+          CheckRange("score_targets", in.score_targets_size(), out.num_tokens(), out.num_tokens()));
     }
     ASSIGN_OR_RETURN(out.logits_rows, ReadIds("logits_rows", in.logits_rows(), out.num_tokens(), 0,
                                               out.num_tokens() - 1));
@@ -103,8 +102,7 @@ class Reader final {
     RETURN_IF_ERROR(CheckRange("prompt_tokens", in.prompt_tokens(), 0, limits_.max_model_len));
     RETURN_IF_ERROR(CheckRange("output_tokens", in.output_tokens(), 0, limits_.max_model_len));
     if (!out.history.empty()) {
-      RETURN_IF_ERROR(
-          CheckRange("prompt_tokens", in.prompt_tokens(), 0, in.history_size()));
+      RETURN_IF_ERROR(CheckRange("prompt_tokens", in.prompt_tokens(), 0, in.history_size()));
     }
     out.prompt_tokens = in.prompt_tokens();
     out.output_tokens = in.output_tokens();

@@ -152,7 +152,10 @@ TEST(StepWireTest, HostilePlansAreRefusedByName) {
   };
   const std::vector<Hostile> cases = {
       {"step =", [](Plan* p) { p->set_step(0); }},
-      {"sequences =", [](Plan* p) { for (int i = 0; i < 8; ++i) p->add_sequences(); }},
+      {"sequences =",
+       [](Plan* p) {
+         for (int i = 0; i < 8; ++i) p->add_sequences();
+       }},
       {"slot", [&](Plan* p) { sequence(p)->set_slot(8); }},
       {"slot", [&](Plan* p) { sequence(p)->set_slot(-1); }},
       {"new_pages", [&](Plan* p) { sequence(p)->add_new_pages(32); }},
@@ -170,8 +173,7 @@ TEST(StepWireTest, HostilePlansAreRefusedByName) {
       {"logits_rows", [&](Plan* p) { sequence(p)->set_logits_rows(0, 3); }},
       {"logits_rows", [&](Plan* p) { AddMany(sequence(p)->mutable_logits_rows(), 2); }},
       {"history", [&](Plan* p) { sequence(p)->mutable_init()->set_history(0, 1000); }},
-      {"history",
-       [&](Plan* p) { AddMany(sequence(p)->mutable_init()->mutable_history(), 200); }},
+      {"history", [&](Plan* p) { AddMany(sequence(p)->mutable_init()->mutable_history(), 200); }},
       {"prompt_tokens", [&](Plan* p) { sequence(p)->mutable_init()->set_prompt_tokens(4); }},
       {"output_tokens", [&](Plan* p) { sequence(p)->mutable_init()->set_output_tokens(-1); }},
       {"not finite", [&](Plan* p) { sampling(p)->set_temperature(std::nanf("")); }},
@@ -180,8 +182,7 @@ TEST(StepWireTest, HostilePlansAreRefusedByName) {
       {"max_tokens", [&](Plan* p) { sampling(p)->set_max_tokens(0); }},
       {"min_tokens", [&](Plan* p) { sampling(p)->set_min_tokens(101); }},
       {"stop_token_ids", [&](Plan* p) { sampling(p)->set_stop_token_ids(0, 1000); }},
-      {"stop_token_ids",
-       [&](Plan* p) { AddMany(sampling(p)->mutable_stop_token_ids(), 70000); }},
+      {"stop_token_ids", [&](Plan* p) { AddMany(sampling(p)->mutable_stop_token_ids(), 70000); }},
       {"logit_bias", [&](Plan* p) { sampling(p)->mutable_logit_bias(0)->set_token(-3); }},
       {"num_logprobs", [&](Plan* p) { sampling(p)->set_num_logprobs(21); }},
       {"num_prompt_logprobs", [&](Plan* p) { sampling(p)->set_num_prompt_logprobs(-2); }},
@@ -201,7 +202,10 @@ TEST(StepWireTest, HostileResultsAreRefusedByName) {
   using Done = worker::StepDone;
   const std::vector<std::pair<const char*, std::function<void(Done*)>>> cases = {
       {"step =", [](Done* d) { d->set_step(-1); }},
-      {"sequences", [](Done* d) { for (int i = 0; i < 9; ++i) d->add_sequences(); }},
+      {"sequences",
+       [](Done* d) {
+         for (int i = 0; i < 9; ++i) d->add_sequences();
+       }},
       {"slot", [](Done* d) { d->mutable_sequences(0)->set_slot(8); }},
       {"token", [](Done* d) { d->mutable_sequences(0)->set_token(1000); }},
       {"token", [](Done* d) { d->mutable_sequences(0)->set_token(-2); }},
@@ -218,7 +222,9 @@ TEST(StepWireTest, HostileResultsAreRefusedByName) {
          for (int i = 0; i < 65; ++i) d->mutable_sequences(0)->add_prompt_logprobs();
        }},
       {"logits",
-       [](Done* d) { for (int i = 0; i < 65; ++i) d->mutable_sequences(0)->add_logits(); }},
+       [](Done* d) {
+         for (int i = 0; i < 65; ++i) d->mutable_sequences(0)->add_logits();
+       }},
       {"logits row", [](Done* d) { d->mutable_sequences(0)->add_logits()->add_values(1.0f); }},
   };
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -1,5 +1,5 @@
-// A Generate request as the client meant it, free of wire formats: every "0 means unset" of the wire
-// has become an optional. Defaults are filled in later (distributed/controller/admission).
+// A Generate request as the client meant it, free of wire formats: every "0 means unset" of the
+// wire has become an optional. Defaults are filled in later (distributed/controller/admission).
 #ifndef DISTRIBUTED_WIRE_CLIENT_REQUEST_H_
 #define DISTRIBUTED_WIRE_CLIENT_REQUEST_H_
 

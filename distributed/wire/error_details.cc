@@ -109,7 +109,8 @@ absl::Status WithReason(absl::Status status, std::string_view reason) {
 ErrorFacts GetErrorFacts(const absl::Status& status) {
   ErrorFacts facts;
   const auto bad_request = GetDetail<google::rpc::BadRequest>(status);
-  if (bad_request.field_violations_size() > 0) facts.field = bad_request.field_violations(0).field();
+  if (bad_request.field_violations_size() > 0)
+    facts.field = bad_request.field_violations(0).field();
   const auto info = GetDetail<google::rpc::ErrorInfo>(status);
   facts.reason = info.reason();
   const auto rank = info.metadata().find(kRankKey);
@@ -117,8 +118,8 @@ ErrorFacts GetErrorFacts(const absl::Status& status) {
     facts.rank = -1;
   }
   const auto retry = GetDetail<google::rpc::RetryInfo>(status);
-  facts.retry_after = absl::Seconds(retry.retry_delay().seconds()) +
-                      absl::Nanoseconds(retry.retry_delay().nanos());
+  facts.retry_after =
+      absl::Seconds(retry.retry_delay().seconds()) + absl::Nanoseconds(retry.retry_delay().nanos());
   return facts;
 }
 

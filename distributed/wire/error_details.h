@@ -45,8 +45,8 @@ absl::Status WithReason(absl::Status status, std::string_view reason);
 // What the status carries; malformed details count as absent.
 ErrorFacts GetErrorFacts(const absl::Status& status);
 
-// An engine's status as clients see it: statuses whose message begins with a reason ("WORKER_LOST: ...")
-// get it as a fact, and a rank named as "rank N" likewise.
+// An engine's status as clients see it: statuses whose message begins with a reason ("WORKER_LOST:
+// ...") get it as a fact, and a rank named as "rank N" likewise.
 absl::Status AddEngineFacts(absl::Status status);
 
 // Code, message and details both ways.

@@ -50,8 +50,8 @@ TEST(ErrorDetails, MalformedDetailsCountAsAbsent) {
 }
 
 TEST(ErrorDetails, EngineStatusesGetTheirReasons) {
-  const ErrorFacts lost =
-      GetErrorFacts(AddEngineFacts(absl::UnavailableError("WORKER_LOST: rank 12 (host a) is gone")));
+  const ErrorFacts lost = GetErrorFacts(
+      AddEngineFacts(absl::UnavailableError("WORKER_LOST: rank 12 (host a) is gone")));
   EXPECT_EQ(lost.reason, "WORKER_LOST");
   EXPECT_EQ(lost.rank, 12);
   EXPECT_EQ(GetErrorFacts(AddEngineFacts(absl::UnavailableError("DRAINING: bye"))).reason,

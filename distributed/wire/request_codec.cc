@@ -17,8 +17,8 @@ namespace pb = ::vllm::grpc::engine;
 absl::Status CheckIdentity(const pb::GenerateRequest& p) {
   const std::string& id = p.request_id();
   if (static_cast<int64_t>(id.size()) > kMaxRequestIdBytes) {
-    return InvalidField("request_id", absl::StrCat("has ", id.size(), " bytes, the limit is ",
-                                                   kMaxRequestIdBytes));
+    return InvalidField(
+        "request_id", absl::StrCat("has ", id.size(), " bytes, the limit is ", kMaxRequestIdBytes));
   }
   if (!std::all_of(id.begin(), id.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
     return InvalidField("request_id", "must be printable ASCII");
@@ -56,9 +56,9 @@ absl::StatusOr<TokenPrompt> TakeTokens(const pb::TokenizedInput& p, const Reques
   }
   for (int i = 0; i < p.input_ids_size(); ++i) {
     if (p.input_ids(i) >= static_cast<uint32_t>(limits.vocab_size)) {
-      return InvalidField(absl::StrCat("tokenized.input_ids[", i, "]"),
-                          absl::StrCat("is ", p.input_ids(i), ", ids of this model are below ",
-                                       limits.vocab_size));
+      return InvalidField(
+          absl::StrCat("tokenized.input_ids[", i, "]"),
+          absl::StrCat("is ", p.input_ids(i), ", ids of this model are below ", limits.vocab_size));
     }
   }
   return TokenPrompt(p.input_ids().begin(), p.input_ids().end());
@@ -66,8 +66,8 @@ absl::StatusOr<TokenPrompt> TakeTokens(const pb::TokenizedInput& p, const Reques
 
 absl::StatusOr<ChatPrompt> TakeMessages(const pb::GenerateRequest& p) {
   if (p.messages_size() > kMaxChatMessages) {
-    return InvalidField("messages", absl::StrCat("has ", p.messages_size(), ", the limit is ",
-                                                 kMaxChatMessages));
+    return InvalidField(
+        "messages", absl::StrCat("has ", p.messages_size(), ", the limit is ", kMaxChatMessages));
   }
   ChatPrompt chat;
   for (int i = 0; i < p.messages_size(); ++i) {

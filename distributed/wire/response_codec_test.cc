@@ -27,7 +27,8 @@ ResponseChunk FullChunk() {
   chunk.prompt_tokens = 3;
   chunk.cached_tokens = 1;
   chunk.logprobs = {Scored(11, -0.25f, 2), Scored(12, -4, 2)};
-  chunk.prompt_scores = PromptScores{.first_token = 5, .rest = {Scored(6, -1, 3), Scored(7, -2, 3)}};
+  chunk.prompt_scores =
+      PromptScores{.first_token = 5, .rest = {Scored(6, -1, 3), Scored(7, -2, 3)}};
   return chunk;
 }
 
@@ -77,9 +78,9 @@ TEST(ResponseCodec, CompleteRoundTrip) {
 
 TEST(ResponseCodec, EveryFinishReason) {
   ResponseComplete complete;
-  for (const auto& [reason, name] : {std::pair{FinishReason::kStop, "stop"},
-                                     std::pair{FinishReason::kLength, "length"},
-                                     std::pair{FinishReason::kAbort, "abort"}}) {
+  for (const auto& [reason, name] :
+       {std::pair{FinishReason::kStop, "stop"}, std::pair{FinishReason::kLength, "length"},
+        std::pair{FinishReason::kAbort, "abort"}}) {
     complete.finish_reason = reason;
     const pb::GenerateResponse proto = CompleteToProto(complete);
     EXPECT_EQ(proto.complete().finish_reason(), name);

@@ -38,8 +38,8 @@ absl::Status CheckFloats(const pb::SamplingParams& p) {
   for (const FloatRange& r : ranges) {
     // Written so that NaN fails.
     if (!(r.value >= r.low && r.value <= r.high)) {
-      return SamplingError(r.field, absl::StrCat("is ", r.value, ", must be in [", r.low, ", ",
-                                                 r.high, "]"));
+      return SamplingError(
+          r.field, absl::StrCat("is ", r.value, ", must be in [", r.low, ", ", r.high, "]"));
     }
   }
   return absl::OkStatus();
@@ -47,8 +47,8 @@ absl::Status CheckFloats(const pb::SamplingParams& p) {
 
 absl::Status CheckStops(const pb::SamplingParams& p, const RequestLimits& limits) {
   if (p.stop_size() > kMaxStopStrings) {
-    return SamplingError("stop", absl::StrCat("has ", p.stop_size(), " strings, the limit is ",
-                                              kMaxStopStrings));
+    return SamplingError(
+        "stop", absl::StrCat("has ", p.stop_size(), " strings, the limit is ", kMaxStopStrings));
   }
   for (int i = 0; i < p.stop_size(); ++i) {
     const std::string field = absl::StrCat("stop[", i, "]");
@@ -65,8 +65,8 @@ absl::Status CheckStops(const pb::SamplingParams& p, const RequestLimits& limits
   for (int i = 0; i < p.stop_token_ids_size(); ++i) {
     if (p.stop_token_ids(i) >= static_cast<uint32_t>(limits.vocab_size)) {
       return SamplingError(absl::StrCat("stop_token_ids[", i, "]"),
-                           absl::StrCat("is ", p.stop_token_ids(i), ", ids of this model are below ",
-                                        limits.vocab_size));
+                           absl::StrCat("is ", p.stop_token_ids(i),
+                                        ", ids of this model are below ", limits.vocab_size));
     }
   }
   return absl::OkStatus();
@@ -80,8 +80,8 @@ absl::Status CheckBias(const pb::SamplingParams& p, const RequestLimits& limits)
   for (const auto& [id, bias] : p.logit_bias()) {
     const std::string field = absl::StrCat("logit_bias[", id, "]");
     if (id < 0 || id >= limits.vocab_size) {
-      return SamplingError(field, absl::StrCat("is no id of this model, which are in [0, ",
-                                               limits.vocab_size, ")"));
+      return SamplingError(
+          field, absl::StrCat("is no id of this model, which are in [0, ", limits.vocab_size, ")"));
     }
     if (!(std::fabs(bias) <= kMaxLogitBiasValue)) {
       return SamplingError(field, absl::StrCat("is ", bias, ", must be in [", -kMaxLogitBiasValue,
@@ -111,8 +111,8 @@ absl::Status CheckCounts(const pb::SamplingParams& p, const RequestLimits& limit
                                                     ", the model's context length is ", context));
   }
   if (p.has_max_tokens() && p.min_tokens() > p.max_tokens()) {
-    return SamplingError("min_tokens", absl::StrCat("is ", p.min_tokens(), ", max_tokens is ",
-                                                    p.max_tokens()));
+    return SamplingError("min_tokens",
+                         absl::StrCat("is ", p.min_tokens(), ", max_tokens is ", p.max_tokens()));
   }
   RETURN_IF_ERROR(CheckLogprobs("logprobs", p.has_logprobs(), p.logprobs()));
   RETURN_IF_ERROR(CheckLogprobs("prompt_logprobs", p.has_prompt_logprobs(), p.prompt_logprobs()));
@@ -130,15 +130,26 @@ absl::Status CheckCounts(const pb::SamplingParams& p, const RequestLimits& limit
 absl::Status CheckConstraint(const pb::SamplingParams& p) {
   std::string_view field;
   switch (p.constraint_case()) {
-    case pb::SamplingParams::kJsonSchema: field = "json_schema"; break;
-    case pb::SamplingParams::kRegex: field = "regex"; break;
-    case pb::SamplingParams::kGrammar: field = "grammar"; break;
-    case pb::SamplingParams::kStructuralTag: field = "structural_tag"; break;
-    case pb::SamplingParams::kChoice: field = "choice"; break;
+    case pb::SamplingParams::kJsonSchema:
+      field = "json_schema";
+      break;
+    case pb::SamplingParams::kRegex:
+      field = "regex";
+      break;
+    case pb::SamplingParams::kGrammar:
+      field = "grammar";
+      break;
+    case pb::SamplingParams::kStructuralTag:
+      field = "structural_tag";
+      break;
+    case pb::SamplingParams::kChoice:
+      field = "choice";
+      break;
     case pb::SamplingParams::kJsonObject:
       if (p.json_object()) field = "json_object";
       break;
-    case pb::SamplingParams::CONSTRAINT_NOT_SET: break;
+    case pb::SamplingParams::CONSTRAINT_NOT_SET:
+      break;
   }
   if (field.empty() && p.grammar_from_first_token()) field = "grammar_from_first_token";
   if (field.empty()) return absl::OkStatus();

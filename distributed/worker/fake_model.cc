@@ -94,8 +94,8 @@ class FakeModel final : public RankModel {
     if (page >= slot.pages.size()) {
       return absl::InternalError(absl::StrCat("no page for position ", position));
     }
-    const int64_t row = int64_t{slot.pages[page]} * config_.page_tokens +
-                        position % config_.page_tokens;
+    const int64_t row =
+        int64_t{slot.pages[page]} * config_.page_tokens + position % config_.page_tokens;
     if (row >= static_cast<int64_t>(cache_.size())) return absl::InternalError("no such page");
     return &cache_[static_cast<size_t>(row)];
   }

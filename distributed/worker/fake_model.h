@@ -1,6 +1,7 @@
-// A model without weights, for tests of everything around models. It keeps token ids in its pages as
-// a real one keeps keys and values, and the next token is a hash of all tokens that a sequence's page
-// table leads to: a page that is shared wrongly, freed too early or filled twice gives wrong tokens.
+// A model without weights, for tests of everything around models. It keeps token ids in its pages
+// as a real one keeps keys and values, and the next token is a hash of all tokens that a sequence's
+// page table leads to: a page that is shared wrongly, freed too early or filled twice gives wrong
+// tokens.
 #ifndef DISTRIBUTED_WORKER_FAKE_MODEL_H_
 #define DISTRIBUTED_WORKER_FAKE_MODEL_H_
 
@@ -17,12 +18,12 @@ namespace millrace {
 
 struct FakeModelOptions {
   int32_t vocab_size = 1000;
-  absl::Duration step_time;            // slept in every step
-  absl::Duration load_time;            // slept in ten pieces, with progress
-  std::string fingerprint;             // of every folder
-  int64_t fail_step = 0;               // > 0: this step fails
-  int32_t fail_rank = 0;               // on this rank
-  absl::Status load_error;             // of that rank
+  absl::Duration step_time;  // slept in every step
+  absl::Duration load_time;  // slept in ten pieces, with progress
+  std::string fingerprint;   // of every folder
+  int64_t fail_step = 0;     // > 0: this step fails
+  int32_t fail_rank = 0;     // on this rank
+  absl::Status load_error;   // of that rank
   int64_t available_bytes = 1 << 30;
 };
 

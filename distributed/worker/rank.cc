@@ -85,6 +85,11 @@ std::shared_ptr<WatchedCommunicator> Rank::communicator() const {
 }
 
 void Rank::Loop() {
+  if (options_.previous != nullptr) {
+    while (!options_.previous->WaitUntilDone(absl::Minutes(1))) {
+    }
+    options_.previous.reset();
+  }
   absl::Status status;
   while (status.ok()) {
     worker::ControllerMessage message;
@@ -137,8 +142,8 @@ absl::Status Rank::Handle(const worker::ControllerMessage& message) {
     case worker::ControllerMessage::kStep:
       return OnStep(message.step());
     default:
-      return absl::InternalError(absl::StrCat("an unexpected message, kind ",
-                                              static_cast<int>(message.kind_case())));
+      return absl::InternalError(
+          absl::StrCat("an unexpected message, kind ", static_cast<int>(message.kind_case())));
   }
 }
 
@@ -186,9 +191,9 @@ absl::Status Rank::CheckFingerprint(const std::string& want) {
   if (want.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string got, options_.factory->Fingerprint(config_.model_dir));
   if (got.empty() || got == want) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the model in ", config_.model_dir, " is another one: fingerprint ", got,
-                   " here, ", want, " at the controller"));
+  return absl::FailedPreconditionError(absl::StrCat("the model in ", config_.model_dir,
+                                                    " is another one: fingerprint ", got, " here, ",
+                                                    want, " at the controller"));
 }
 
 absl::Status Rank::OnLoad() {

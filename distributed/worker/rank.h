@@ -25,12 +25,16 @@
 
 namespace millrace {
 
+class Rank;
+
 struct RankOptions {
   Device* device = nullptr;             // outlives the rank
   RankModelFactory* factory = nullptr;  // outlives the rank
   std::string model_dir;                // "": the controller's
   CollectiveTransport transport = CollectiveTransport::kAuto;
   std::string address;  // of this host, seen by the other ranks
+  // The rank of the group before: nothing begins until it has let go of device and memory.
+  std::shared_ptr<Rank> previous;
 };
 
 class Rank final {
@@ -65,7 +69,7 @@ class Rank final {
   absl::Status OnStep(const worker::StepPlan& plan);
   std::shared_ptr<WatchedCommunicator> communicator() const;
 
-  const RankOptions options_;
+  RankOptions options_;  // the rank's thread, once it runs
   const Send send_;
   SessionStore store_;
 
@@ -81,12 +85,12 @@ class Rank final {
 
   mutable std::mutex mu_;
   std::condition_variable changed_;
-  std::deque<worker::ControllerMessage> queue_;               // guarded by mu_
-  bool stopped_ = false;                                      // guarded by mu_
-  bool done_ = false;                                         // guarded by mu_
-  absl::Status error_;                                        // guarded by mu_
-  bool failed_for_good_ = false;                              // guarded by mu_
-  std::shared_ptr<WatchedCommunicator> communicator_;         // guarded by mu_
+  std::deque<worker::ControllerMessage> queue_;        // guarded by mu_
+  bool stopped_ = false;                               // guarded by mu_
+  bool done_ = false;                                  // guarded by mu_
+  absl::Status error_;                                 // guarded by mu_
+  bool failed_for_good_ = false;                       // guarded by mu_
+  std::shared_ptr<WatchedCommunicator> communicator_;  // guarded by mu_
   std::thread thread_;
 };
 

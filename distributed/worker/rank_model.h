@@ -1,5 +1,5 @@
-// What a worker runs: a model's part on this rank. The real one wraps ModelRunner; tests bring their
-// own.
+// What a worker runs: a model's part on this rank. The real one wraps ModelRunner; tests bring
+// their own.
 #ifndef DISTRIBUTED_WORKER_RANK_MODEL_H_
 #define DISTRIBUTED_WORKER_RANK_MODEL_H_
 

@@ -24,15 +24,14 @@ absl::StatusOr<std::string> SessionStore::Get(const std::string& key, absl::Dura
   message.mutable_store_get()->set_key(key);
   send_(message);
   std::unique_lock<std::mutex> lock(mu_);
-  const bool done = changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [&] {
-    return stopped_ || waiting_[id].has_value();
-  });
+  const bool done = changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout),
+                                      [&] { return stopped_ || waiting_[id].has_value(); });
   const std::optional<std::string> value = std::move(waiting_[id]);
   waiting_.erase(id);
   if (value.has_value()) return *value;
   if (done) return absl::UnavailableError("rendezvous: the group has ended");
-  return absl::DeadlineExceededError(absl::StrCat("rendezvous: no rank has set ", key, " within ",
-                                                  absl::FormatDuration(timeout)));
+  return absl::DeadlineExceededError(
+      absl::StrCat("rendezvous: no rank has set ", key, " within ", absl::FormatDuration(timeout)));
 }
 
 void SessionStore::OnValue(const worker::StoreValue& value) {

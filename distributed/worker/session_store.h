@@ -32,8 +32,8 @@ class SessionStore final : public KeyValueStore {
   const std::function<void(const worker::WorkerMessage&)> send_;
   std::mutex mu_;
   std::condition_variable changed_;
-  bool stopped_ = false;                                   // guarded by mu_
-  uint64_t last_id_ = 0;                                   // guarded by mu_
+  bool stopped_ = false;                                    // guarded by mu_
+  uint64_t last_id_ = 0;                                    // guarded by mu_
   std::map<uint64_t, std::optional<std::string>> waiting_;  // guarded by mu_
 };
 

@@ -22,8 +22,6 @@ constexpr absl::Duration kHeartbeat = absl::Seconds(1);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // Whoever lost his group dials a controller that was there a moment ago.
 constexpr absl::Duration kRedialTimeout = absl::Seconds(5);
-// To let go of a model after the group is lost; a load that is under way ends first.
-constexpr absl::Duration kReformPatience = absl::Minutes(2);
 // To let go of everything when the process ends anyway.
 constexpr absl::Duration kEndPatience = absl::Milliseconds(500);
 
@@ -98,8 +96,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Worker::Connect(absl::Duration ti
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
-      options_.controller, grpc::InsecureChannelCredentials(), arguments);
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(options_.controller, grpc::InsecureChannelCredentials(), arguments);
   const absl::Time deadline = absl::Now() + timeout;
   while (absl::Now() < deadline && !stopping()) {
     if (channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTick))) return channel;
@@ -115,6 +113,11 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
   if (stopping()) return Outcome::kFinished;
   if (!channel.ok()) return channel.status();
   ASSIGN_OR_RETURN(const std::string address, LocalAddressTowards(options_.controller));
+  std::shared_ptr<Rank> previous;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    previous = rank_;
+  }
   const std::shared_ptr<ControllerSession> session =
       ControllerSession::Create(*std::move(channel), options_.secret, hello, this);
   const auto rank = std::make_shared<Rank>(
@@ -122,7 +125,8 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
                   .factory = &factory_,
                   .model_dir = options_.model_dir,
                   .transport = options_.transport,
-                  .address = address},
+                  .address = address,
+                  .previous = previous},
       [session](const worker::WorkerMessage& message) { session->Send(message); });
   {
     const std::lock_guard<std::mutex> lock(mu_);
@@ -137,10 +141,9 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
   // A controller that is silent is not waited for; one that has been told something closes.
   const bool lost = absl::IsUnavailable(outcome.status());
   EndSession(*session, lost ? absl::ZeroDuration() : kEndPatience);
+  // After a reform the next rank waits for this one, under a new session.
   const bool again = outcome.ok() && *outcome == Outcome::kReform;
-  if (!rank->WaitUntilDone(again ? kReformPatience : kEndPatience) && again) {
-    return absl::InternalError("the model of the lost group does not let go");
-  }
+  if (!again) rank->WaitUntilDone(kEndPatience);
   return outcome;
 }
 
@@ -189,17 +192,15 @@ std::optional<absl::StatusOr<Worker::Outcome>> Worker::Verdict(const ControllerS
   }
   if (ended_) {
     if (absl::IsUnauthenticated(end_)) return end_;
-    return absl::UnavailableError(absl::StrCat("the controller at ", options_.controller,
-                                               " is gone: ",
-                                               end_.ok() ? "it closed the session"
-                                                         : std::string(end_.message())));
+    return absl::UnavailableError(absl::StrCat(
+        "the controller at ", options_.controller,
+        " is gone: ", end_.ok() ? "it closed the session" : std::string(end_.message())));
   }
   const absl::Duration silence = session.Silence();
   if (silence > options_.lease) {
-    return absl::UnavailableError(absl::StrCat("the controller at ", options_.controller,
-                                               " has been silent for ",
-                                               absl::FormatDuration(absl::Trunc(
-                                                   silence, absl::Milliseconds(1)))));
+    return absl::UnavailableError(
+        absl::StrCat("the controller at ", options_.controller, " has been silent for ",
+                     absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1)))));
   }
   return std::nullopt;
 }

@@ -31,7 +31,7 @@ struct WorkerOptions {
   std::string device_kind = "cpu";
   std::string device_description;
   int32_t threads = 1;
-  std::string model_dir;             // "": the controller's; else this one, which must be the same model
+  std::string model_dir;  // "": the controller's; else this one, which must be the same model
   int32_t tensor_parallel_size = 0;  // > 0: refuse to be part of another
   CollectiveTransport transport = CollectiveTransport::kAuto;
   absl::Duration connect_timeout = absl::Minutes(1);
@@ -84,10 +84,10 @@ class Worker final : private ControllerSession::Handler {
 
   mutable std::mutex mu_;
   std::condition_variable changed_;
-  bool stopping_ = false;                       // guarded by mu_
-  std::shared_ptr<Rank> rank_;                  // guarded by mu_
-  bool ended_ = false;                          // guarded by mu_: the session
-  absl::Status end_;                            // guarded by mu_: why
+  bool stopping_ = false;                               // guarded by mu_
+  std::shared_ptr<Rank> rank_;                          // guarded by mu_
+  bool ended_ = false;                                  // guarded by mu_: the session
+  absl::Status end_;                                    // guarded by mu_: why
   std::optional<worker::ControllerMessage> last_word_;  // guarded by mu_: Refused, Reform, Shutdown
 };
 

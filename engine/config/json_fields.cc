@@ -30,25 +30,23 @@ std::string Shown(const Json& value) {
 // Watches the parser: depth and repeated keys, which the parser itself takes in silence.
 class StructureWatch {
  public:
+  // False drops the value: after a complaint nothing more is built, whatever the file's size.
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    if (!complaint_.empty()) return false;
+    if (depth > kMaxDepth) complaint_ = absl::StrCat("nested deeper than ", kMaxDepth);
     if (event == Json::parse_event_t::object_start) keys_.emplace_back();
     if (event == Json::parse_event_t::object_end) keys_.pop_back();
-    if (depth > kMaxDepth) Complain(absl::StrCat("nested deeper than ", kMaxDepth));
     if (event == Json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!keys_.back().insert(key).second) {
-        Complain(absl::StrCat("key '", absl::Utf8SafeCHexEscape(key.substr(0, 100)), "' twice"));
+        complaint_ = absl::StrCat("key '", absl::Utf8SafeCHexEscape(key.substr(0, 100)), "' twice");
       }
     }
-    return true;
+    return complaint_.empty();
   }
   const std::string& complaint() const { return complaint_; }
 
  private:
-  void Complain(std::string text) {
-    if (complaint_.empty()) complaint_ = std::move(text);
-  }
-
   std::vector<std::set<std::string>> keys_;
   std::string complaint_;
 };

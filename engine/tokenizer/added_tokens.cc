@@ -131,6 +131,7 @@ void AddedTokens::Split(std::string_view text, Stage stage, const LiteralSpans& 
     if (done < begin) parts->push_back({done, begin, -1});
     parts->push_back({begin, end, token.id});
     done = end;
+    from = end;  // blanks that were taken begin no token
   }
   if (done < text.size()) parts->push_back({done, text.size(), -1});
 }

@@ -18,10 +18,10 @@ absl::Status Embedding(const OpContext& ctx, const EmbeddingArgs& args) {
   RETURN_IF_ERROR(ShapeChecker("Embedding", ctx.device.type())
                       .Bind("ids", args.ids, {&tokens}, {DType::kI32})
                       .Bind("table", args.table, {&rows, &width}, {DType::kF32, DType::kBF16})
-                      .Bind("out", args.out, {&tokens, &width}, {DType::kF32, DType::kBF16})
-                      .Require(args.vocab_begin >= 0, "vocab_begin is negative")
+                      .Bind("y", args.y, {&tokens, &width}, {DType::kF32, DType::kBF16})
+                      .Require(args.first_id >= 0, "first_id must not be negative")
                       .status());
-  if (args.out.empty()) return absl::OkStatus();
+  if (args.y.empty()) return absl::OkStatus();
   return RunOnDevice(kEmbedding, ctx, args);
 }
 

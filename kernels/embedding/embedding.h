@@ -1,4 +1,4 @@
-// Embedding: rows of a table, chosen by token ids.
+// Rows of the embedding table, for one rank's part of the vocabulary.
 #ifndef KERNELS_EMBEDDING_EMBEDDING_H_
 #define KERNELS_EMBEDDING_EMBEDDING_H_
 
@@ -10,17 +10,18 @@
 
 namespace millrace {
 
-// T tokens, H width, V rows of the vocabulary on this rank. Rows may be padded.
 struct EmbeddingArgs {
-  TensorView ids;           // [T] i32
-  TensorView table;         // [V, H] f32 or bf16
-  int64_t vocab_begin = 0;  // the id of the table's first row
-  TensorView out;           // [T, H] f32 or bf16, overwritten
+  TensorView ids;        // [T] i32, read on the device
+  TensorView table;      // [V, H] f32 or bf16: the rows of ids first_id .. first_id + V - 1
+  int32_t first_id = 0;  // >= 0
+  TensorView y;          // [T, H] f32 or bf16; rows may be padded
 };
 
-// out[t] = table[ids[t] - vocab_begin], or zeros for an id outside the table: the ranks of a
-// vocabulary-parallel table add their results. So no id is refused here.
-// InvalidArgument: shapes, dtypes, negative vocab_begin. Unimplemented: no kernel for the device.
+// y[t, :] = table[ids[t] - first_id, :], or zeros for an id of another rank's part, so that the sum
+// over ranks is the whole lookup.
+//
+// InvalidArgument for operands that do not fit together, Unimplemented where the device has no
+// kernel. Worker thread.
 absl::Status Embedding(const OpContext& ctx, const EmbeddingArgs& args);
 
 }  // namespace millrace

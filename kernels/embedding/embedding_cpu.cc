@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/embedding/embedding_impl.h"
@@ -8,44 +6,46 @@
 namespace millrace {
 namespace {
 
-// Elements that are worth another thread.
+// Elements that are worth another thread: a few microseconds of work.
 constexpr int64_t kElementsPerTask = 32768;
 
-template <typename From, typename To>
-void CopyRow(const From* from, int64_t width, To* to) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, static_cast<size_t>(width) * sizeof(To));
-  } else if constexpr (std::is_same_v<From, BFloat16>) {
-    for (int64_t i = 0; i < width; ++i) to[i] = ToFloat(from[i]);
-  } else {
-    for (int64_t i = 0; i < width; ++i) to[i] = ToBFloat16(from[i]);
-  }
+// T to T is a copy, f32 to bf16 rounds to nearest even, bf16 to f32 is exact.
+void CopyRow(const float* from, int64_t width, float* to) { std::copy_n(from, width, to); }
+void CopyRow(const BFloat16* from, int64_t width, BFloat16* to) { std::copy_n(from, width, to); }
+void CopyRow(const BFloat16* from, int64_t width, float* to) {
+  for (int64_t i = 0; i < width; ++i) to[i] = ToFloat(from[i]);
+}
+void CopyRow(const float* from, int64_t width, BFloat16* to) {
+  for (int64_t i = 0; i < width; ++i) to[i] = ToBFloat16(from[i]);
 }
 
-template <typename From, typename To>
-void CopyRows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
-  const int64_t width = args.out.dim(1);
+template <typename W, typename T>
+void Lookup(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  const int64_t width = args.y.dim(1);
   for (int64_t t = begin; t < end; ++t) {
-    const int64_t row = args.ids.as<int32_t>()[t] - args.vocab_begin;
-    To* to = args.out.as<To>() + t * args.out.stride(0);
+    // In 64 bits, so that no id can wrap into the range.
+    const int64_t row = int64_t{args.ids.as<int32_t>()[t]} - args.first_id;
+    T* out = args.y.as<T>() + t * args.y.stride(0);
     if (row < 0 || row >= args.table.dim(0)) {
-      std::memset(static_cast<void*>(to), 0, static_cast<size_t>(width) * sizeof(To));
+      std::fill_n(out, width, T{});
     } else {
-      CopyRow(args.table.as<From>() + row * args.table.stride(0), width, to);
+      CopyRow(args.table.as<W>() + row * args.table.stride(0), width, out);
     }
   }
 }
 
+using LookupFn = void (*)(const EmbeddingArgs&, int64_t, int64_t);
+// [table is bf16][y is bf16]
+constexpr LookupFn kLookups[2][2] = {{Lookup<float, float>, Lookup<float, BFloat16>},
+                                     {Lookup<BFloat16, float>, Lookup<BFloat16, BFloat16>}};
+
 }  // namespace
 
 absl::Status EmbeddingCpu(const OpContext& ctx, const EmbeddingArgs& args) {
-  const bool to_f32 = args.out.dtype == DType::kF32;
-  auto copy = args.table.dtype == DType::kF32
-                  ? (to_f32 ? CopyRows<float, float> : CopyRows<float, BFloat16>)
-                  : (to_f32 ? CopyRows<BFloat16, float> : CopyRows<BFloat16, BFloat16>);
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / args.out.dim(1));
+  const LookupFn lookup = kLookups[args.table.dtype == DType::kBF16][args.y.dtype == DType::kBF16];
   ctx.device.thread_pool()->ParallelFor(
-      args.out.dim(0), grain, [&](int64_t begin, int64_t end, int) { copy(args, begin, end); });
+      args.y.dim(0), std::max<int64_t>(1, kElementsPerTask / args.y.dim(1)),
+      [&](int64_t begin, int64_t end, int) { lookup(args, begin, end); });
   return absl::OkStatus();
 }
 

@@ -62,12 +62,13 @@ struct LinearKernels {
   // Few tokens: outputs [begin, end), every weight read once from memory. x is one input block.
   void (*stream)(const LinearOperands&, int64_t begin, int64_t end);
   // Many tokens: one block of tokens times block `block` of kLinearBlockRows outputs. `scratch`
-  // holds LinearScratchFloats() floats.
+  // holds LinearScratchFloats(padded inputs) floats.
   void (*block)(const LinearOperands&, const LinearBlocks&, int64_t token_block, int64_t block,
                 float* scratch);
 };
 
-int64_t LinearScratchFloats(const LinearBlocks& blocks);
+// A thread's scratch for the blocked kernel, whatever the number of tokens.
+int64_t LinearScratchFloats(int64_t padded_inputs);
 
 // [weight is bf16]
 extern const LinearKernels kLinearScalar[2];

@@ -1,7 +1,5 @@
 #include "kernels/rms_norm/rms_norm.h"
 
-#include <cmath>
-
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
 #include "kernels/core/status.h"
@@ -10,22 +8,20 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<RmsNormArgs> kRmsNorm = {.op = "RmsNorm", .cpu = RmsNormCpu, .cuda = nullptr};
+constexpr OpTable<RmsNormArgs> kRmsNorm = {.op = "RmsNorm", .cpu = RmsNormCpu, .cuda = RmsNormCuda};
 
 }  // namespace
 
 absl::Status RmsNorm(const OpContext& ctx, const RmsNormArgs& args) {
-  int64_t tokens = kUnbound, width = kUnbound;
+  int64_t tokens = kUnbound, size = kUnbound;
   ShapeChecker checker("RmsNorm", ctx.device.type());
-  checker.Bind("x", args.x, {&tokens, &width}, {DType::kF32, DType::kBF16});
-  if (args.residual) {
-    checker.Bind("residual", *args.residual, {&tokens, &width}, {args.x.dtype});
-  }
-  checker.Bind("weight", args.weight, {&width}, {DType::kF32, DType::kBF16})
-      .Bind("y", args.y, {&tokens, &width}, {args.x.dtype})
-      .Require(args.eps > 0 && std::isfinite(args.eps), "eps must be positive and finite");
+  checker.Bind("x", args.x, {&tokens, &size}, {DType::kF32, DType::kBF16});
+  if (args.residual) checker.Bind("residual", *args.residual, {&tokens, &size}, {args.x.dtype});
+  checker.Bind("weight", args.weight, {&size}, {DType::kF32, DType::kBF16})
+      .Bind("y", args.y, {&tokens, &size}, {args.x.dtype})
+      .Require(args.eps > 0, "eps must be positive");
   RETURN_IF_ERROR(checker.status());
-  if (args.y.empty()) return absl::OkStatus();
+  if (args.x.empty()) return absl::OkStatus();
   return RunOnDevice(kRmsNorm, ctx, args);
 }
 

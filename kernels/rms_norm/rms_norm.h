@@ -1,4 +1,4 @@
-// Root-mean-square normalisation with an optional fused residual addition.
+// Root-mean-square normalisation with a learned weight, with the residual addition before it fused.
 #ifndef KERNELS_RMS_NORM_RMS_NORM_H_
 #define KERNELS_RMS_NORM_RMS_NORM_H_
 
@@ -10,18 +10,20 @@
 
 namespace millrace {
 
-// T tokens, H width. Rows may be padded. x, residual and y have one dtype, f32 or bf16.
 struct RmsNormArgs {
-  TensorView x;                        // [T, H]
-  std::optional<TensorView> residual;  // [T, H], in and out
-  TensorView weight;                   // [H] f32 or bf16
-  float eps = 0;                       // added to the mean of squares; > 0
-  TensorView y;                        // [T, H], overwritten; may be x
+  TensorView x;  // [T, H] f32 or bf16; rows may be padded
+  // [T, H], dtype of x, in and out: residual <- residual + x, and that sum is normalised.
+  std::optional<TensorView> residual;
+  TensorView weight;  // [H] f32 or bf16
+  TensorView y;       // [T, H], dtype of x; may be x
+  float eps = 0;      // > 0
 };
 
-// Without a residual: h = x. With: h = residual + x, rounded to the dtype and written to residual.
-// Then y = h / sqrt(mean(h^2) + eps) * weight, computed in f32 and rounded once.
-// InvalidArgument: shapes, dtypes, eps. Unimplemented: no kernel for the device.
+// With h = x, or h = round(x + residual) in the dtype of x:
+//   y[t, i] = h[t, i] / sqrt(mean_i(h[t, i]^2) + eps) * weight[i]        in f32, rounded once.
+//
+// InvalidArgument for operands that do not fit together or eps <= 0, Unimplemented where the device
+// has no kernel. Worker thread.
 absl::Status RmsNorm(const OpContext& ctx, const RmsNormArgs& args);
 
 }  // namespace millrace

@@ -6,6 +6,9 @@ namespace {
 #include "kernels/rms_norm/rms_norm_cpu_rows.h"
 }  // namespace
 
-const RmsNormKernels kRmsNormAvx2 = kKernels<8>;
+const RmsNormKernels kRmsNormAvx2 = {
+    {NormRows<8, float, float>, NormRows<8, float, BFloat16>},
+    {NormRows<8, BFloat16, float>, NormRows<8, BFloat16, BFloat16>},
+};
 
 }  // namespace millrace

@@ -10,25 +10,24 @@
 namespace millrace {
 
 absl::Status RmsNormCpu(const OpContext& ctx, const RmsNormArgs& args);
+absl::Status RmsNormCuda(const OpContext& ctx, const RmsNormArgs& args);
 
-// Some tokens of one call. Strides in elements.
-struct RmsNormTokens {
+// Some rows of one call. Strides in elements.
+struct RmsNormRows {
   const void* x = nullptr;
-  int64_t x_stride = 0;
-  void* residual = nullptr;  // null without one
-  int64_t residual_stride = 0;
+  void* residual = nullptr;  // or null
   const void* weight = nullptr;
   void* y = nullptr;
+  int64_t x_stride = 0;
+  int64_t residual_stride = 0;
   int64_t y_stride = 0;
-  int64_t tokens = 0;
-  int64_t width = 0;
+  int64_t rows = 0;
+  int64_t size = 0;
   float eps = 0;
 };
 
-// [activations are bf16][weight is bf16]
-struct RmsNormKernels {
-  void (*norm[2][2])(const RmsNormTokens&);
-};
+// [x is bf16][weight is bf16]
+using RmsNormKernels = void (*const[2][2])(const RmsNormRows&);
 
 extern const RmsNormKernels kRmsNormScalar;
 extern const RmsNormKernels kRmsNormAvx2;

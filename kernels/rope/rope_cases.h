@@ -19,8 +19,8 @@ inline constexpr RopeCase kRopeServed[] = {
     {"smollm2_decode", 1, 12, 64},
     {"smollm2_prefill", 512, 12, 64},
     {"llama8b_decode", 16, 40, 128},
-    {"llama8b_prefill", 512, 40, 128},
-    {"llama8b_prefill_bf16", 512, 40, 128, 0, DType::kBF16},
+    {"llama8b_prefill", 96, 40, 128},
+    {"llama8b_prefill_bf16", 96, 40, 128, 0, DType::kBF16},
 };
 
 inline constexpr RopeCase kRopeAwkward[] = {

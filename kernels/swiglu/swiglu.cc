@@ -13,13 +13,14 @@ constexpr OpTable<SwigluArgs> kSwiglu = {.op = "Swiglu", .cpu = SwigluCpu, .cuda
 }  // namespace
 
 absl::Status Swiglu(const OpContext& ctx, const SwigluArgs& args) {
-  int64_t tokens = kUnbound, width = kUnbound;
-  ShapeChecker checker("Swiglu", ctx.device.type());
-  checker.Bind("out", args.out, {&tokens, &width}, {DType::kF32, DType::kBF16});
-  int64_t both = 2 * width;
-  checker.Bind("gate_up", args.gate_up, {&tokens, &both}, {args.out.dtype});
-  RETURN_IF_ERROR(checker.status());
-  if (args.out.empty()) return absl::OkStatus();
+  int64_t tokens = kUnbound, both = kUnbound;
+  int64_t size = args.x.rank == 2 ? args.x.dim(1) / 2 : kUnbound;
+  RETURN_IF_ERROR(ShapeChecker("Swiglu", ctx.device.type())
+                      .Bind("x", args.x, {&tokens, &both}, {DType::kF32, DType::kBF16})
+                      .Require(both % 2 == 0, "x.dim(1) must be even")
+                      .Bind("y", args.y, {&tokens, &size}, {args.x.dtype})
+                      .status());
+  if (args.y.empty()) return absl::OkStatus();
   return RunOnDevice(kSwiglu, ctx, args);
 }
 

@@ -1,4 +1,4 @@
-// Gated activation of a LLaMA MLP: silu(gate) * up.
+// The gated activation of LLaMA's MLP.
 #ifndef KERNELS_SWIGLU_SWIGLU_H_
 #define KERNELS_SWIGLU_SWIGLU_H_
 
@@ -8,14 +8,16 @@
 
 namespace millrace {
 
-// T tokens, I intermediate width. Rows may be padded. One dtype, f32 or bf16.
 struct SwigluArgs {
-  TensorView gate_up;  // [T, 2 I]: the gate's columns, then the up's
-  TensorView out;      // [T, I], overwritten; overlaps nothing
+  TensorView x;  // [T, 2 I] f32 or bf16: I gate columns, then I up columns; rows may be padded
+  TensorView y;  // [T, I], dtype of x; rows may be padded; overlaps x nowhere
 };
 
-// out = gate / (1 + exp(-gate)) * up, computed in f32 and rounded once.
-// InvalidArgument: shapes, dtypes. Unimplemented: no kernel for the device.
+// y[t, i] = silu(gate) * up with gate = x[t, i], up = x[t, I + i], silu(g) = g / (1 + exp(-g)),
+// in f32, rounded once.
+//
+// InvalidArgument for operands that do not fit together, Unimplemented where the device has no
+// kernel. Worker thread.
 absl::Status Swiglu(const OpContext& ctx, const SwigluArgs& args);
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 namespace millrace {
 namespace {
 
-// Elements that are worth another thread: about 2 us of work.
-constexpr int64_t kElementsPerTask = 2048;
+// Outputs that are worth another thread: a few microseconds of work.
+constexpr int64_t kOutputsPerTask = 4096;
 
 const SwigluKernels& KernelsFor(CpuIsa isa) {
   switch (isa) {
@@ -21,30 +21,21 @@ const SwigluKernels& KernelsFor(CpuIsa isa) {
   return kSwigluScalar;
 }
 
-template <typename T>
-void Run(ThreadPool& pool, const SwigluArgs& args,
-         void (*kernel)(const T*, const T*, int64_t, T*)) {
-  const int64_t width = args.out.dim(1);
-  pool.ParallelFor(args.out.dim(0), std::max<int64_t>(1, kElementsPerTask / width),
-                   [&](int64_t begin, int64_t end, int) {
-                     for (int64_t t = begin; t < end; ++t) {
-                       const T* gate = args.gate_up.as<T>() + t * args.gate_up.stride(0);
-                       kernel(gate, gate + width, width,
-                              args.out.as<T>() + t * args.out.stride(0));
-                     }
-                   });
-}
-
 }  // namespace
 
 absl::Status SwigluCpu(const OpContext& ctx, const SwigluArgs& args) {
   ThreadPool& pool = *ctx.device.thread_pool();
-  const SwigluKernels& kernels = KernelsFor(pool.isa());
-  if (args.out.dtype == DType::kF32) {
-    Run<float>(pool, args, kernels.f32);
-  } else {
-    Run<BFloat16>(pool, args, kernels.bf16);
-  }
+  const auto kernel = KernelsFor(pool.isa())[args.x.dtype == DType::kBF16];
+  const int64_t size = args.y.dim(1);
+  pool.ParallelFor(args.x.dim(0), std::max<int64_t>(1, kOutputsPerTask / size),
+                   [&](int64_t begin, int64_t end, int) {
+                     kernel({.x = args.x.Rows(begin, end).data,
+                             .y = args.y.Rows(begin, end).data,
+                             .x_stride = args.x.stride(0),
+                             .y_stride = args.y.stride(0),
+                             .rows = end - begin,
+                             .size = size});
+                   });
   return absl::OkStatus();
 }
 

@@ -1,31 +1,35 @@
-// Swiglu for one vector width. Included inside an anonymous namespace of millrace by one file per
-// instruction set, after swiglu_impl.h and simd.h.
+// The CPU kernel's text, compiled once per instruction set: include it inside an anonymous
+// namespace of millrace, after swiglu_impl.h and simd.h. No include guard, and no includes, on
+// purpose.
 
 template <int kLanes>
-[[gnu::always_inline]] inline simd::F<kLanes> SiluTimes(simd::F<kLanes> gate, simd::F<kLanes> up) {
-  // Exp() ends at 88. Beyond, the gate divided by infinity is 0, or NaN for an infinite gate.
-  const simd::F<kLanes> x = -gate;
-  const simd::F<kLanes> e = x > 88.0f ? simd::Set<kLanes>(__builtin_inff()) : simd::Exp(x);
-  return gate / (1.0f + e) * up;
+[[gnu::always_inline]] inline simd::F<kLanes> Gated(simd::F<kLanes> gate, simd::F<kLanes> up) {
+  // exp(-|g|) never overflows: silu(g) = g * s with s = 1 / (1 + e) or e / (1 + e).
+  const simd::F<kLanes> magnitude = gate < 0.0f ? gate : -gate;
+  const simd::F<kLanes> e = simd::Exp(magnitude);
+  const simd::F<kLanes> one = simd::Set<kLanes>(1.0f);
+  const simd::F<kLanes> numerator = gate < 0.0f ? e : one;
+  return gate * (numerator / (one + e)) * up;
 }
 
 template <int kLanes, typename T>
-void Rows(const T* gate, const T* up, int64_t width, T* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= width; i += kLanes) {
-    simd::Store<kLanes>(out + i, SiluTimes<kLanes>(simd::Load<kLanes>(gate + i),
-                                                   simd::Load<kLanes>(up + i)));
+void GatedRows(const SwigluRows& args) {
+  for (int64_t t = 0; t < args.rows; ++t) {
+    const T* gate = static_cast<const T*>(args.x) + t * args.x_stride;
+    const T* up = gate + args.size;
+    T* y = static_cast<T*>(args.y) + t * args.y_stride;
+    int64_t i = 0;
+    for (; i + kLanes <= args.size; i += kLanes) {
+      simd::Store<kLanes>(y + i,
+                          Gated<kLanes>(simd::Load<kLanes>(gate + i), simd::Load<kLanes>(up + i)));
+    }
+    if (i == args.size) continue;
+    // The rest through a padded copy, so that every element gets the same arithmetic.
+    T g[kLanes] = {}, u[kLanes] = {}, out[kLanes];
+    const auto bytes = static_cast<size_t>(args.size - i) * sizeof(T);
+    __builtin_memcpy(g, gate + i, bytes);
+    __builtin_memcpy(u, up + i, bytes);
+    simd::Store<kLanes>(out, Gated<kLanes>(simd::Load<kLanes>(g), simd::Load<kLanes>(u)));
+    __builtin_memcpy(static_cast<void*>(y + i), out, bytes);
   }
-  if (i == width) return;
-  T last_gate[kLanes] = {}, last_up[kLanes] = {}, last_out[kLanes];
-  for (int64_t j = i; j < width; ++j) {
-    last_gate[j - i] = gate[j];
-    last_up[j - i] = up[j];
-  }
-  simd::Store<kLanes>(last_out, SiluTimes<kLanes>(simd::Load<kLanes>(last_gate),
-                                                  simd::Load<kLanes>(last_up)));
-  for (int64_t j = i; j < width; ++j) out[j] = last_out[j - i];
 }
-
-template <int kLanes>
-inline constexpr SwigluKernels kKernels = {Rows<kLanes, float>, Rows<kLanes, BFloat16>};

@@ -11,11 +11,18 @@ namespace millrace {
 
 absl::Status SwigluCpu(const OpContext& ctx, const SwigluArgs& args);
 
-// `width` elements of one token: out = silu(gate) * up.
-struct SwigluKernels {
-  void (*f32)(const float* gate, const float* up, int64_t width, float* out);
-  void (*bf16)(const BFloat16* gate, const BFloat16* up, int64_t width, BFloat16* out);
+// Some rows of one call. Strides in elements.
+struct SwigluRows {
+  const void* x = nullptr;
+  void* y = nullptr;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  int64_t rows = 0;
+  int64_t size = 0;  // I
 };
+
+// [x is bf16]
+using SwigluKernels = void (*const[2])(const SwigluRows&);
 
 extern const SwigluKernels kSwigluScalar;
 extern const SwigluKernels kSwigluAvx2;

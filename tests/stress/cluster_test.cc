@@ -112,17 +112,18 @@ TEST_F(ClusterTest, MismatchesAreRefusedWithADiff) {
   StartHub(2, hub);
   WorkerOptions options;
   options.build_version = "9.9";
-  EXPECT_NE(Add({}, options)->Wait().message().find(
-                absl::StrCat("build version: worker 9.9, controller ",
-                             std::string(kBuildVersion))),
-            std::string::npos);
+  EXPECT_NE(
+      Add({}, options)
+          ->Wait()
+          .message()
+          .find(absl::StrCat("build version: worker 9.9, controller ", std::string(kBuildVersion))),
+      std::string::npos);
   options = {};
   options.protocol_revision = "other";
   EXPECT_EQ(Add({}, options)->Wait().code(), absl::StatusCode::kFailedPrecondition);
   options = {};
   options.tensor_parallel_size = 4;
-  EXPECT_NE(Add({}, options)->Wait().message().find("worker 4, controller 2"),
-            std::string::npos);
+  EXPECT_NE(Add({}, options)->Wait().message().find("worker 4, controller 2"), std::string::npos);
   options = {};
   options.model_dir = "/my/copy";
   FakeModelOptions other;

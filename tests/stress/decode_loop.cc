@@ -68,8 +68,8 @@ absl::Status DecodeLoop::Collect() {
     const int32_t want = FakeNextToken(tokens, kTestVocab);
     const int32_t got = result.sequences[static_cast<size_t>(s)].token;
     if (got != want) {
-      return absl::InternalError(absl::StrCat("step ", result.step, ", sequence ", s, ": token ",
-                                              got, ", want ", want));
+      return absl::InternalError(
+          absl::StrCat("step ", result.step, ", sequence ", s, ": token ", got, ", want ", want));
     }
     tokens.push_back(got);
   }

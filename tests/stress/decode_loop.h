@@ -14,7 +14,7 @@ namespace millrace {
 // What the tests' groups run.
 RunnerConfig TestConfig();
 inline constexpr int32_t kTestVocab = 1000;
-inline constexpr int32_t kTestPages = 64;
+inline constexpr int32_t kTestPages = 512;
 
 class DecodeLoop final {
  public:

@@ -1,4 +1,5 @@
-// A worker process without a model, for tests: its tokens are hashes (distributed/worker/fake_model.h).
+// A worker process without a model, for tests: its tokens are hashes
+// (distributed/worker/fake_model.h).
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -50,8 +51,9 @@ int Main() {
                            .device_description = "fake"};
   options.connect_timeout = absl::Seconds(absl::GetFlag(FLAGS_connect_timeout));
   if (absl::GetFlag(FLAGS_gloo)) options.transport = CollectiveTransport::kGloo;
-  Worker worker(options, **device, factory,
-                [](const std::string& line) { std::cerr << line + "\n" << std::flush; });
+  Worker worker(options, **device, factory, [](const std::string& line) {
+    std::cerr << line + "\n" << std::flush;
+  });
   std::thread([&] {
     int number = 0;
     sigwait(&signals, &number);

@@ -130,12 +130,10 @@ nlohmann::ordered_json ChoiceJson(const ResponseComplete& c) {
       json["prompt_logprobs"].push_back(ScoreJson(s));
     }
   }
-  json["usage"] = {{"prompt_tokens", c.usage.prompt_tokens},
-                   {"completion_tokens", c.usage.completion_tokens},
-                   {"cached_tokens", c.usage.cached_tokens},
-                   {"ttft_seconds", c.usage.ttft_seconds},
-                   {"tpot_seconds", c.usage.tpot_seconds},
-                   {"e2e_seconds", c.usage.e2e_seconds}};
+  json["usage"] = {
+      {"prompt_tokens", c.usage.prompt_tokens}, {"completion_tokens", c.usage.completion_tokens},
+      {"cached_tokens", c.usage.cached_tokens}, {"ttft_seconds", c.usage.ttft_seconds},
+      {"tpot_seconds", c.usage.tpot_seconds},   {"e2e_seconds", c.usage.e2e_seconds}};
   return json;
 }
 
@@ -149,8 +147,8 @@ std::string UsageLine(const ResponseComplete& complete) {
   if (u.cached_tokens > 0) line += absl::StrFormat(" (%d cached)", u.cached_tokens);
   if (u.completion_tokens > 0) line += absl::StrFormat(", TTFT %.3f s", u.ttft_seconds);
   if (u.tpot_seconds > 0) {
-    line += absl::StrFormat(", TPOT %.1f ms, %.1f tokens/s", 1e3 * u.tpot_seconds,
-                            1 / u.tpot_seconds);
+    line +=
+        absl::StrFormat(", TPOT %.1f ms, %.1f tokens/s", 1e3 * u.tpot_seconds, 1 / u.tpot_seconds);
   }
   return line + "]";
 }

@@ -15,9 +15,9 @@
 namespace millrace {
 
 struct ShowOptions {
-  bool json = false;          // one JSON object at the end instead of text
+  bool json = false;  // one JSON object at the end instead of text
   bool show_logprobs = false;
-  bool moving = false;        // `notes` is a terminal: show a spinner
+  bool moving = false;  // `notes` is a terminal: show a spinner
   absl::Duration timeout = absl::InfiniteDuration();
 };
 

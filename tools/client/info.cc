@@ -42,8 +42,8 @@ absl::Status ShowInfo(const std::shared_ptr<grpc::Channel>& channel, absl::Durat
                       std::ostream& out) {
   pb::VllmEngine::Stub stub(channel);
   pb::GetModelInfoResponse model;
-  RETURN_IF_ERROR(Ask(stub, timeout, &pb::VllmEngine::Stub::GetModelInfo,
-                      pb::GetModelInfoRequest(), &model));
+  RETURN_IF_ERROR(
+      Ask(stub, timeout, &pb::VllmEngine::Stub::GetModelInfo, pb::GetModelInfoRequest(), &model));
   pb::GetServerInfoResponse server;
   RETURN_IF_ERROR(Ask(stub, timeout, &pb::VllmEngine::Stub::GetServerInfo,
                       pb::GetServerInfoRequest(), &server));

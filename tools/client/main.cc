@@ -28,7 +28,8 @@ ABSL_FLAG(std::string, timeout, "", "give up after so long, such as 30s or 2m; e
 ABSL_FLAG(bool, info, false, "show model, server and load instead of generating");
 ABSL_FLAG(bool, health, false, "show whether the server can generate, instead of generating");
 ABSL_FLAG(bool, json, false, "print the answer as JSON");
-ABSL_FLAG(std::string, request_id, "", "name of the request, for Abort; empty = the server's choice");
+ABSL_FLAG(std::string, request_id, "",
+          "name of the request, for Abort; empty = the server's choice");
 ABSL_FLAG(std::string, prompt, "", "the text");
 ABSL_FLAG(std::string, prompt_file, "", "take the text from a file; - is standard input");
 ABSL_FLAG(std::string, token_ids, "", "the prompt as ids, separated by commas");

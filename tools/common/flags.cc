@@ -26,8 +26,8 @@ bool FromTools(absl::string_view file) {
 std::string NormalizeFlag(std::string_view argument, const FlagAliases& aliases) {
   const size_t dashes = std::min(argument.find_first_not_of('-'), size_t{2});
   const bool is_flag = (dashes == 1 || dashes == 2) && argument.size() > dashes;
-  const bool is_number = dashes == 1 && argument.size() > 1 && argument[1] >= '0' &&
-                         argument[1] <= '9';
+  const bool is_number =
+      dashes == 1 && argument.size() > 1 && argument[1] >= '0' && argument[1] <= '9';
   if (!is_flag || is_number) return std::string(argument);
   const size_t equals = std::min(argument.find('='), argument.size());
   std::string name(argument.substr(dashes, equals - dashes));

@@ -14,11 +14,12 @@ namespace millrace {
 using FlagAliases = std::vector<std::pair<std::string, std::string>>;
 
 // One argument as Abseil reads it: in the name '-' becomes '_', aliases become their flags, and
-// "no-x" becomes "nox" for a boolean flag x. Values and arguments that are no flags stay as they are.
+// "no-x" becomes "nox" for a boolean flag x. Values and arguments that are no flags stay as they
+// are.
 std::string NormalizeFlag(std::string_view argument, const FlagAliases& aliases);
 
-// Sets the flags from the command line and returns the arguments that are no flags. Ends the process
-// with a message when a flag is unknown or its value does not parse, and after --help.
+// Sets the flags from the command line and returns the arguments that are no flags. Ends the
+// process with a message when a flag is unknown or its value does not parse, and after --help.
 std::vector<std::string> ParseFlags(int argc, char** argv, const FlagAliases& aliases = {});
 
 // Flags given on the command line with values other than their defaults, "name=value", by name.

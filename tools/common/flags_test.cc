@@ -42,9 +42,15 @@ TEST(Flags, Normalize) {
 }
 
 TEST(Flags, ParseSetsFlagsAndKeepsTheRest) {
-  std::vector<std::string> words = {"tool",  "--max-model-len=-3", "first",
-                                    "-tp",   "4",                  "--no-enable-prefix-caching",
-                                    "--cluster-secret-file=/s", "--", "--left-alone"};
+  std::vector<std::string> words = {"tool",
+                                    "--max-model-len=-3",
+                                    "first",
+                                    "-tp",
+                                    "4",
+                                    "--no-enable-prefix-caching",
+                                    "--cluster-secret-file=/s",
+                                    "--",
+                                    "--left-alone"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   const std::vector<std::string> rest =

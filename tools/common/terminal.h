@@ -15,7 +15,8 @@ namespace millrace {
 
 bool IsTerminal(int file_descriptor);
 
-// "Loading weights:  37% |########            | 100.0/269.0 MB [00:01<00:02, 120.4 MB/s]". Any thread.
+// "Loading weights:  37% |########            | 100.0/269.0 MB [00:01<00:02, 120.4 MB/s]". Any
+// thread.
 class ProgressBar final {
  public:
   // `out` outlives the bar. `moving`: whether it is a terminal.

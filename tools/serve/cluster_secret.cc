@@ -24,8 +24,9 @@ absl::StatusOr<std::string> ClusterSecret(const std::string& file) {
   if (!file.empty()) return ReadSecretFile(PathFromUser(file));
   const std::string folder = CacheFolder();
   if (folder.empty()) {
-    return absl::NotFoundError("no home folder to keep a cluster secret in: give "
-                               "--cluster-secret-file");
+    return absl::NotFoundError(
+        "no home folder to keep a cluster secret in: give "
+        "--cluster-secret-file");
   }
   std::error_code error;
   std::filesystem::create_directories(folder, error);

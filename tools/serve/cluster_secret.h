@@ -9,8 +9,8 @@
 namespace millrace {
 
 // The secret in `file`, which must exist. "": in cluster-secret in the user's cache folder
-// (millrace/ under $XDG_CACHE_HOME or ~/.cache), made when it is not there: processes of one user on
-// one machine find each other without further ado.
+// (millrace/ under $XDG_CACHE_HOME or ~/.cache), made when it is not there: processes of one user
+// on one machine find each other without further ado.
 absl::StatusOr<std::string> ClusterSecret(const std::string& file);
 
 }  // namespace millrace

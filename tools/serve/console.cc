@@ -7,9 +7,9 @@
 namespace millrace {
 
 void Console::Say(std::string_view text) {
-  const std::string time =
-      absl::FormatTime("%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
+  const std::string time = absl::FormatTime("%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
   std::lock_guard lock(mu_);
+  if (bar_ != nullptr && moving_) out_ << "\r\x1b[K";  // the bar draws itself again
   for (absl::string_view line : absl::StrSplit(std::string(text), '\n')) {
     out_ << time << ' ' << line << '\n';
   }

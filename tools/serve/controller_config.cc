@@ -43,8 +43,8 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   };
   for (const IntRange& r : ranges) {
     if (r.value >= r.low && r.value <= r.high) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--", r.flag, "=", r.value, " must be in [",
-                                                   r.low, ", ", r.high, "]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", r.flag, "=", r.value, " must be in [", r.low, ", ", r.high, "]"));
   }
   if (!(f.gpu_memory_utilization > 0 && f.gpu_memory_utilization <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -52,23 +52,22 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   }
   if (f.max_num_batched_tokens < f.max_num_seqs) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--max-num-batched-tokens=", f.max_num_batched_tokens,
-        " is less than --max-num-seqs=", f.max_num_seqs,
-        ": a step could not advance every sequence by one token"));
+        "--max-num-batched-tokens=", f.max_num_batched_tokens, " is less than --max-num-seqs=",
+        f.max_num_seqs, ": a step could not advance every sequence by one token"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckNotBuilt(const ControllerFlags& f) {
   if (f.pipeline_parallel_size != 1) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--pipeline-parallel-size=", f.pipeline_parallel_size,
-        " is not supported; split the model with --tensor-parallel-size"));
+    return absl::UnimplementedError(
+        absl::StrCat("--pipeline-parallel-size=", f.pipeline_parallel_size,
+                     " is not supported; split the model with --tensor-parallel-size"));
   }
   if (f.data_parallel_size != 1) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--data-parallel-size=", f.data_parallel_size,
-        " is not supported; run several controllers behind a gateway"));
+    return absl::UnimplementedError(
+        absl::StrCat("--data-parallel-size=", f.data_parallel_size,
+                     " is not supported; run several controllers behind a gateway"));
   }
   return absl::OkStatus();
 }

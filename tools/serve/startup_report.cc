@@ -19,11 +19,13 @@ std::string Advice(absl::StatusCode code) {
     case absl::StatusCode::kUnimplemented:
       return "This build cannot do that: choose another model or flag.";
     case absl::StatusCode::kResourceExhausted:
-      return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more workers.";
+      return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more "
+             "workers.";
     case absl::StatusCode::kDeadlineExceeded:
       return "Start as many workers as --tensor-parallel-size says, or raise --startup-timeout.";
     case absl::StatusCode::kUnavailable:
-      return "Free the port or choose another, or see the output of the worker that is named above.";
+      return "Free the port or choose another, or see the output of the worker that is named "
+             "above.";
     case absl::StatusCode::kPermissionDenied:
       return "Give yourself, and nobody else, access to the file that is named above.";
     case absl::StatusCode::kFailedPrecondition:
@@ -49,8 +51,8 @@ std::string WorldTable(const std::vector<RankInfo>& ranks) {
   size_t host_width = 4;
   for (const RankInfo& r : ranks) host_width = std::max(host_width, r.host.size());
   const int width = static_cast<int>(host_width);
-  std::string table = absl::StrFormat("rank  %-*s  %7s  %-9s  %s", width, "host", "pid",
-                                      "transport", "device");
+  std::string table =
+      absl::StrFormat("rank  %-*s  %7s  %-9s  %s", width, "host", "pid", "transport", "device");
   for (const RankInfo& r : ranks) {
     absl::StrAppend(&table, absl::StrFormat("\n%4d  %-*s  %7d  %-9s  %s", r.rank, width, r.host,
                                             r.pid, r.transport, r.device));
@@ -65,15 +67,15 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
       GiB(memory.weight_bytes), GiB(memory.workspace_bytes),
       GiB(memory.bytes_per_page * num_pages));
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
-  absl::StrAppend(&text, absl::StrFormat(
-                             "\nMaximum concurrency for %s tokens per request: %.2fx",
-                             WithCommas(config.max_model_len),
-                             static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
+  absl::StrAppend(&text,
+                  absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
+                                  WithCommas(config.max_model_len),
+                                  static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
   return text;
 }
 
-std::string StartFailure(const absl::Status& status) {
-  return absl::StrCat("controller: could not start: ", absl::StatusCodeToString(status.code()), ": ",
+std::string LastWords(const absl::Status& status) {
+  return absl::StrCat("controller: ", absl::StatusCodeToString(status.code()), ": ",
                       std::string(status.message()), "\n", Advice(status.code()));
 }
 

@@ -21,8 +21,8 @@ std::string WorldTable(const std::vector<RankInfo>& ranks);
 // What the memory is for, and the two lines that scripts look for.
 std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config);
 
-// The last words of a start that failed: where, what, and what to do.
-std::string StartFailure(const absl::Status& status);
+// Of a controller that failed: where, what, and what to do.
+std::string LastWords(const absl::Status& status);
 
 }  // namespace millrace
 

@@ -29,15 +29,17 @@
 #include "tools/common/flags.h"
 #include "tools/serve/cluster_secret.h"
 
-ABSL_FLAG(std::string, controller, "127.0.0.1:50050", "host:port where the controller waits for workers");
+ABSL_FLAG(std::string, controller, "127.0.0.1:50050",
+          "host:port where the controller waits for workers");
 ABSL_FLAG(std::string, cluster_secret_file, "",
           "file with the cluster's secret, readable by its owner only; default: made and kept in "
           "the user's cache folder");
 ABSL_FLAG(std::string, device, "cpu", "what to compute on: cpu");
 ABSL_FLAG(int, threads, 0, "threads to compute with; 0: one for each processor");
-ABSL_FLAG(std::string, model, "",
-          "this machine's copy of the model folder; default: the controller's path. The two must be "
-          "the same model");
+ABSL_FLAG(
+    std::string, model, "",
+    "this machine's copy of the model folder; default: the controller's path. The two must be "
+    "the same model");
 ABSL_FLAG(int, tensor_parallel_size, 0, "refuse to be part of a group of another size; 0: any");
 ABSL_FLAG(double, connect_timeout, 60, "seconds to wait for the controller");
 ABSL_FLAG(std::string, collectives, "auto",
@@ -47,9 +49,9 @@ namespace millrace {
 namespace {
 
 void Log(const std::string& line) {
-  const std::string text = absl::StrCat(
-      absl::FormatTime("%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone()), " worker: ", line,
-      "\n");
+  const std::string text =
+      absl::StrCat(absl::FormatTime("%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone()),
+                   " worker: ", line, "\n");
   std::cerr << text << std::flush;
 }
 
@@ -63,6 +65,8 @@ std::string Advice(const absl::Status& status) {
       return "Is the controller running, and is --controller its worker port?";
     case absl::StatusCode::kResourceExhausted:
       return "Use more ranks, a smaller model or a smaller cache, or free memory or workers.";
+    case absl::StatusCode::kInvalidArgument:
+      return "worker --help lists the flags.";
     case absl::StatusCode::kNotFound:
       return "Give this machine's copy of the model with --model.";
     default:
@@ -86,8 +90,8 @@ absl::StatusOr<Machine> Prepare() {
         absl::StrCat("--collectives ", collectives, ": want auto or gloo"));
   }
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
-  const int threads = absl::GetFlag(FLAGS_threads) == 0 ? std::max(1, processors)
-                                                        : absl::GetFlag(FLAGS_threads);
+  const int threads =
+      absl::GetFlag(FLAGS_threads) == 0 ? std::max(1, processors) : absl::GetFlag(FLAGS_threads);
   Machine machine;
   ASSIGN_OR_RETURN(machine.device, CpuDevice::Create(threads));
   ASSIGN_OR_RETURN(const DeviceProperties properties, machine.device->Properties());
@@ -107,7 +111,8 @@ absl::StatusOr<Machine> Prepare() {
   return machine;
 }
 
-// Signals are taken by a thread of their own: the first one lets the worker leave, the second ends it.
+// Signals are taken by a thread of their own: the first one lets the worker leave, the second ends
+// it.
 void HandleSignals(const sigset_t& signals, Worker* worker) {
   std::thread([signals, worker] {
     int number = 0;
@@ -140,8 +145,8 @@ int Main(int argc, char** argv) {
   absl::StatusOr<Machine> machine = Prepare();
   if (!machine.ok()) Fail("no rank yet", machine.status());
   Log(absl::StrCat("millrace ", std::string(kBuildVersion), " on ",
-                   machine->options.device_description, ", pid ", getpid(), "; flags: ",
-                   absl::StrJoin(NonDefaultFlags(), " ")));
+                   machine->options.device_description, ", pid ", getpid(),
+                   "; flags: ", absl::StrJoin(NonDefaultFlags(), " ")));
   Log(absl::StrCat("dialling the controller at ", machine->options.controller));
   RunnerModelFactory factory;
   Worker worker(machine->options, *machine->device, factory, Log);

@@ -84,12 +84,15 @@ absl::StatusOr<std::vector<RecordedEncoding>> ParseEncodings(std::string_view js
   try {
     for (const auto& entry : nlohmann::json::parse(json.begin(), json.end())) {
       RecordedEncoding encoding;
-      if (const auto& text = entry.at("text"); !text.is_null()) encoding.text = text;
+      if (const auto& text = entry.at("text"); !text.is_null())
+        encoding.text = text.get<std::string>();
       encoding.ids = entry.at("ids").get<Ids>();
-      if (encoding.text.has_value()) encoding.ids_with_special = entry.at("ids_with_special");
+      if (encoding.text.has_value()) {
+        encoding.ids_with_special = entry.at("ids_with_special").get<Ids>();
+      }
       if (entry.contains("ids_plain")) encoding.ids_plain = entry["ids_plain"].get<Ids>();
-      encoding.decoded = entry.at("decoded");
-      encoding.decoded_all = entry.at("decoded_all");
+      encoding.decoded = entry.at("decoded").get<std::string>();
+      encoding.decoded_all = entry.at("decoded_all").get<std::string>();
       encodings.push_back(std::move(encoding));
     }
   } catch (const nlohmann::json::exception& e) {

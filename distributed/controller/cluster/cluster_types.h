@@ -26,7 +26,7 @@ struct WorkerHubOptions {
   int64_t kv_cache_memory_bytes = 0;  // > 0: cache of each rank; 0: a share of what is free
   double memory_utilization = 0.9;    // that share; ranks on one host divide it
 
-  absl::Duration startup_timeout = absl::Minutes(10);   // to the first group's readiness
+  absl::Duration startup_timeout = absl::Minutes(10);  // to the first group's readiness
   absl::Duration self_test_timeout = absl::Seconds(30);
   absl::Duration step_timeout = absl::Seconds(60);
   absl::Duration lease = absl::Seconds(4);  // silence after which a worker is given up

@@ -67,8 +67,9 @@ TEST(HelloCheckTest, RefusesTextsThatWouldSpoilALog) {
 }
 
 RankRoom Room(const char* host, int64_t page, int64_t free) {
-  return {host, {.weight_bytes = 1, .workspace_bytes = 1, .bytes_per_page = page,
-                 .available_bytes = free}};
+  return {
+      host,
+      {.weight_bytes = 1, .workspace_bytes = 1, .bytes_per_page = page, .available_bytes = free}};
 }
 
 TEST(PageSizingTest, SmallestRankDecidesAndHostsAreShared) {

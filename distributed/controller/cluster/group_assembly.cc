@@ -20,9 +20,9 @@ GroupAssembly::GroupAssembly(const WorkerHubOptions& options, std::string id,
     : options_(options), members_(std::move(members)), stage_begin_(absl::Now()) {
   MR_CHECK_EQ(static_cast<int32_t>(members_.size()), options_.world);
   const auto first_of = [this](const std::string& host) {
-    return std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
-             return member.hello.host() == host;
-           }) - members_.begin();
+    return std::find_if(members_.begin(), members_.end(),
+                        [&](const Member& member) { return member.hello.host() == host; }) -
+           members_.begin();
   };
   std::vector<std::pair<std::ptrdiff_t, size_t>> order;
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -88,8 +88,8 @@ absl::Status GroupAssembly::OnMessage(int32_t rank, const worker::WorkerMessage&
       return Advance(rank, Stage::kSelfTest);
     case worker::WorkerMessage::kLoadProgress:
       state(rank).total_bytes = std::max<int64_t>(0, message.load_progress().bytes_total());
-      state(rank).loaded_bytes = std::clamp<int64_t>(message.load_progress().bytes_done(), 0,
-                                                     state(rank).total_bytes);
+      state(rank).loaded_bytes =
+          std::clamp<int64_t>(message.load_progress().bytes_done(), 0, state(rank).total_bytes);
       return absl::OkStatus();
     case worker::WorkerMessage::kLoaded:
       return OnLoaded(rank, message.loaded());
@@ -163,8 +163,7 @@ absl::Status GroupAssembly::BeginStage() {
       std::vector<std::shared_ptr<HubSession>> sessions;
       for (const Member& member : members_) sessions.push_back(member.session);
       steps_ = std::make_shared<GroupSteps>(
-          options_.world,
-          StepLimits::Of(options_.config, info_.num_pages, options_.vocab_size),
+          options_.world, StepLimits::Of(options_.config, info_.num_pages, options_.vocab_size),
           [sessions](int32_t rank, std::shared_ptr<const std::string> bytes) {
             sessions[static_cast<size_t>(rank)]->Send(std::move(bytes));
           });
@@ -213,8 +212,8 @@ absl::Status GroupAssembly::CheckTime(absl::Time now, int32_t* rank) const {
     }
     return absl::DeadlineExceededError(absl::StrCat(
         "the collective self-test did not pass within ",
-        absl::FormatDuration(options_.self_test_timeout), "; not through: ",
-        absl::StrJoin(late, ", "), ". Can the workers reach each other?"));
+        absl::FormatDuration(options_.self_test_timeout),
+        "; not through: ", absl::StrJoin(late, ", "), ". Can the workers reach each other?"));
   }
   if (stage_ != Stage::kReady) return absl::OkStatus();
   const std::optional<GroupSteps::Overdue> overdue =
@@ -224,17 +223,17 @@ absl::Status GroupAssembly::CheckTime(absl::Time now, int32_t* rank) const {
   // Whoever waits in a collective waits for somebody who does not.
   for (const int32_t r : overdue->ranks) {
     const std::string& where = states_[static_cast<size_t>(r)].heartbeat.collective();
-    late.push_back(absl::StrCat(NameOf(r), where.empty() ? " computes" : " waits in ",
-                                where.substr(0, 64)));
+    late.push_back(
+        absl::StrCat(NameOf(r), where.empty() ? " computes" : " waits in ", where.substr(0, 64)));
   }
   for (const int32_t r : overdue->ranks) {
     if (!states_[static_cast<size_t>(r)].heartbeat.collective().empty()) continue;
     *rank = r;
     break;
   }
-  return absl::UnavailableError(
-      absl::StrCat("step ", overdue->step, " did not end within ",
-                   absl::FormatDuration(options_.step_timeout), ": ", absl::StrJoin(late, ", ")));
+  return absl::UnavailableError(absl::StrCat("step ", overdue->step, " did not end within ",
+                                             absl::FormatDuration(options_.step_timeout), ": ",
+                                             absl::StrJoin(late, ", ")));
 }
 
 }  // namespace millrace

@@ -115,8 +115,8 @@ void HubSession::OnWriteDone(bool ok) {
 }
 
 void HubSession::OnReadDone(bool ok) {
-  const absl::Status status = ok ? OnFrame(std::move(incoming_))
-                                 : absl::UnavailableError("the connection broke");
+  const absl::Status status =
+      ok ? OnFrame(std::move(incoming_)) : absl::UnavailableError("the connection broke");
   if (!status.ok()) {
     Close(status);
     return;
@@ -172,8 +172,8 @@ absl::Status HubSession::OnNonce(const worker::Frame& frame) {
   ASSIGN_OR_RETURN(controller_nonce_, RandomBytes(kNonceBytes));
   worker::Frame challenge;
   challenge.set_nonce(controller_nonce_);
-  ASSIGN_OR_RETURN(*challenge.mutable_proof(), MakeProof(secret_, SessionRole::kController,
-                                                         worker_nonce_, controller_nonce_));
+  ASSIGN_OR_RETURN(*challenge.mutable_proof(),
+                   MakeProof(secret_, SessionRole::kController, worker_nonce_, controller_nonce_));
   {
     const std::lock_guard<std::mutex> lock(mu_);
     if (phase_ != Phase::kNonce) return absl::OkStatus();
@@ -185,8 +185,8 @@ absl::Status HubSession::OnNonce(const worker::Frame& frame) {
 }
 
 absl::Status HubSession::OnProof(const worker::Frame& frame) {
-  ASSIGN_OR_RETURN(const std::string want, MakeProof(secret_, SessionRole::kWorker, worker_nonce_,
-                                                     controller_nonce_));
+  ASSIGN_OR_RETURN(const std::string want,
+                   MakeProof(secret_, SessionRole::kWorker, worker_nonce_, controller_nonce_));
   if (!SameProof(want, frame.proof()) || !frame.body().empty() || !frame.nonce().empty()) {
     return absl::UnauthenticatedError("the peer does not know this cluster secret");
   }

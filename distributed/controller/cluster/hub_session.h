@@ -34,9 +34,9 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   };
 
   enum class Phase {
-    kNonce,   // waits for the peer's nonce
-    kProof,   // challenge sent, waits for the proof
-    kHello,   // proved, waits for the hello
+    kNonce,  // waits for the peer's nonce
+    kProof,  // challenge sent, waits for the proof
+    kHello,  // proved, waits for the hello
     kOpen,
     kClosing,
   };
@@ -55,9 +55,9 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   void Cancel();
 
   Phase phase() const;
-  bool ever_open() const;              // has said hello
-  absl::Duration Silence() const;      // since anything was heard
-  absl::Duration InPhase() const;      // since phase() changed
+  bool ever_open() const;                            // has said hello
+  absl::Duration Silence() const;                    // since anything was heard
+  absl::Duration InPhase() const;                    // since phase() changed
   const std::string& peer() const { return peer_; }  // "ipv4:10.0.0.7:4711"
 
  private:

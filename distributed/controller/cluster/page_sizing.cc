@@ -25,9 +25,8 @@ absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const Page
     const RankMemory& memory = ranks[i].memory;
     const int64_t free = memory.available_bytes / ranks_on_host[ranks[i].host];
     const bool given = request.num_pages > 0 || request.kv_cache_memory_bytes > 0;
-    int64_t room = given ? free
-                         : static_cast<int64_t>(static_cast<double>(free) *
-                                                request.memory_utilization);
+    int64_t room =
+        given ? free : static_cast<int64_t>(static_cast<double>(free) * request.memory_utilization);
     if (request.num_pages == 0 && request.kv_cache_memory_bytes > 0) {
       room = std::min(room, request.kv_cache_memory_bytes);
     }

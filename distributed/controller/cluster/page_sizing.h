@@ -12,9 +12,9 @@
 namespace millrace {
 
 struct PageRequest {
-  int32_t num_pages = 0;               // > 0: as asked, if it fits
-  int64_t kv_cache_memory_bytes = 0;   // > 0: of each rank; 0: a share of what is free
-  double memory_utilization = 0.9;     // that share
+  int32_t num_pages = 0;              // > 0: as asked, if it fits
+  int64_t kv_cache_memory_bytes = 0;  // > 0: of each rank; 0: a share of what is free
+  double memory_utilization = 0.9;    // that share
   int32_t page_tokens = 16;
   int32_t max_model_len = 0;
 };

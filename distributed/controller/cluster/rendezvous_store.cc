@@ -38,8 +38,7 @@ absl::StatusOr<std::optional<std::string>> RendezvousStore::Get(const std::strin
   ASSIGN_OR_RETURN(Entry* const entry, Find(key));
   if (!entry->value.has_value()) {
     if (waiters_ >= kMaxKeys) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rendezvous: more than ", kMaxKeys, " waits"));
+      return absl::InvalidArgumentError(absl::StrCat("rendezvous: more than ", kMaxKeys, " waits"));
     }
     ++waiters_;
     entry->waiters.push_back(waiter);

@@ -22,8 +22,8 @@ absl::Status GroupSteps::Launch(const StepPlan& plan) {
     pending.expected.push_back(
         {.slot = sequence.slot,
          .sample = sequence.sample,
-         .scores = static_cast<int32_t>(std::count_if(
-             sequence.score_targets.begin(), sequence.score_targets.end(), scored)),
+         .scores = static_cast<int32_t>(
+             std::count_if(sequence.score_targets.begin(), sequence.score_targets.end(), scored)),
          .logits = static_cast<int32_t>(sequence.logits_rows.size())});
   }
   worker::ControllerMessage message;
@@ -68,8 +68,8 @@ absl::Status GroupSteps::OnStepDone(int32_t rank, const worker::StepDone& done) 
   for (Pending& pending : pending_) {
     if (pending.answered[static_cast<size_t>(rank)]) continue;
     if (pending.step != done.step()) {
-      return absl::InvalidArgumentError(absl::StrCat("an answer to step ", done.step(),
-                                                     " where step ", pending.step, " is due"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("an answer to step ", done.step(), " where step ", pending.step, " is due"));
     }
     if (rank == 0) {
       RETURN_IF_ERROR(CheckAnswers(pending, result));

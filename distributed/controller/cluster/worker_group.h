@@ -1,5 +1,5 @@
-// A ready group of workers as a StepExecutor: a plan goes to every rank at once; a step is done when
-// all have answered.
+// A ready group of workers as a StepExecutor: a plan goes to every rank at once; a step is done
+// when all have answered.
 #ifndef DISTRIBUTED_CONTROLLER_CLUSTER_WORKER_GROUP_H_
 #define DISTRIBUTED_CONTROLLER_CLUSTER_WORKER_GROUP_H_
 

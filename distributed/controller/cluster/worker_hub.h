@@ -19,8 +19,8 @@ struct ReadyGroup {
   GroupInfo info;
 };
 
-// What the hub has to tell; called from several threads, one call at a time. Must not block and must
-// not call the hub. Every state below but OnReady means NOT_SERVING.
+// What the hub has to tell; called from several threads, one call at a time. Must not block and
+// must not call the hub. Every state below but OnReady means NOT_SERVING.
 class WorkerHubListener {
  public:
   virtual ~WorkerHubListener() = default;
@@ -38,8 +38,8 @@ class WorkerHubListener {
 // Any thread.
 class WorkerHub {
  public:
-  // Listens. InvalidArgument for options out of range, Unavailable when the port is taken. `listener`
-  // must outlive the hub.
+  // Listens. InvalidArgument for options out of range, Unavailable when the port is taken.
+  // `listener` must outlive the hub.
   static absl::StatusOr<std::unique_ptr<WorkerHub>> Start(WorkerHubOptions options,
                                                           WorkerHubListener* listener);
   virtual ~WorkerHub() = default;  // Shutdown()

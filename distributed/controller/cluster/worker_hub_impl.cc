@@ -16,6 +16,8 @@ namespace {
 
 // How long a rank that broke off because of others is held back as the culprit.
 constexpr absl::Duration kSuspicion = absl::Milliseconds(300);
+// Open at a time, those that have proved nothing included.
+constexpr size_t kMaxSessions = 2048;
 constexpr absl::Duration kShutdownPatience = absl::Seconds(2);
 
 absl::Status CheckOptions(const WorkerHubOptions& options) {
@@ -55,8 +57,8 @@ WorkerHubImpl::~WorkerHubImpl() { Shutdown("the controller ends"); }
 absl::Status WorkerHubImpl::Listen() {
   grpc::ServerBuilder builder;
   const bool v6 = options_.host.find(':') != std::string::npos;
-  const std::string address = absl::StrCat(v6 ? "[" : "", options_.host, v6 ? "]:" : ":",
-                                           options_.port);
+  const std::string address =
+      absl::StrCat(v6 ? "[" : "", options_.host, v6 ? "]:" : ":", options_.port);
   int bound = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &bound);
   builder.RegisterService(this);
@@ -72,9 +74,9 @@ absl::Status WorkerHubImpl::Listen() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || bound == 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen for workers on ", address,
-        ": is the port taken? Choose another with --worker-port"));
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen for workers on ", address,
+                     ": is the port taken? Choose another with --worker-port"));
   }
   port_ = bound;
   monitor_ = std::thread([this] { Monitor(); });
@@ -125,10 +127,10 @@ grpc::ServerBidiReactor<worker::Frame, worker::Frame>* WorkerHubImpl::Session(
   {
     const std::lock_guard<std::mutex> lock(mu_);
     sessions_.push_back(session);
-    welcome = !shut_down_;
+    welcome = !shut_down_ && sessions_.size() < kMaxSessions;
   }
   session->Start();
-  if (!welcome) session->Close(absl::UnavailableError("the controller is shutting down"));
+  if (!welcome) session->Close(absl::UnavailableError("the controller takes no more sessions"));
   return session->reactor();
 }
 
@@ -171,8 +173,8 @@ void WorkerHubImpl::OnHello(const std::shared_ptr<HubSession>& session, worker::
   answer.mutable_accepted()->set_build_version(options_.build_version);
   session->Send(answer);
   const Member member = {session, std::move(hello)};
-  listener_->OnNotice(absl::StrCat("worker ", member.Name(), " joined: ",
-                                   member.hello.device_description(), ", ",
+  listener_->OnNotice(absl::StrCat("worker ", member.Name(),
+                                   " joined: ", member.hello.device_description(), ", ",
                                    member.hello.threads(), " threads"));
   waiting_.push_back(member);
   TellWaiting();
@@ -239,9 +241,9 @@ void WorkerHubImpl::AfterGroupMessage(GroupAssembly::Stage before) {
 }
 
 void WorkerHubImpl::OnFailed(int32_t rank, const worker::Failed& failed) {
-  const absl::Status status(static_cast<absl::StatusCode>(failed.code()),
-                            absl::StrCat(failed.phase().substr(0, 64), ": ",
-                                         failed.message().substr(0, 4096)));
+  const absl::Status status(
+      static_cast<absl::StatusCode>(failed.code()),
+      absl::StrCat(failed.phase().substr(0, 64), ": ", failed.message().substr(0, 4096)));
   if (status.ok()) {
     Lose(rank, absl::InternalError("it failed without a reason"));
   } else if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
@@ -261,7 +263,6 @@ void WorkerHubImpl::Lose(int32_t rank, const absl::Status& status) {
   const absl::Status for_executor =
       gone ? absl::UnavailableError(absl::StrCat("worker lost: ", message))
            : absl::InternalError(absl::StrCat("worker failed: ", message));
-  if (group_->steps() != nullptr) group_->steps()->MarkLost(for_executor);
   // What a model or a machine lacks at the start does not change by trying again.
   if (!ready && !gone && !was_ready()) final_error_ = absl::Status(status.code(), message);
   worker::ControllerMessage order;
@@ -274,10 +275,12 @@ void WorkerHubImpl::Lose(int32_t rank, const absl::Status& status) {
     member.session->Send(order);
     member.session->Close(absl::UnavailableError(message));
   }
+  // Health first: nobody shall be sent here by it once requests fail.
+  listener_->OnLost(rank, absl::Status(status.code(), message));
+  if (group_->steps() != nullptr) group_->steps()->MarkLost(for_executor);
   group_.reset();
   suspicion_.reset();
   ready_.reset();
-  listener_->OnLost(rank, absl::Status(status.code(), message));
   TellWaiting();
   changed_.notify_all();
 }

@@ -47,8 +47,8 @@ void WorkerHubImpl::CheckSessions(absl::Time) {
         break;
       case HubSession::Phase::kOpen:
         if (session->Silence() > options_.lease) {
-          const absl::Status silent = absl::UnavailableError(absl::StrCat(
-              "nothing heard of it for ", absl::FormatDuration(options_.lease)));
+          const absl::Status silent = absl::UnavailableError(
+              absl::StrCat("nothing heard of it for ", absl::FormatDuration(options_.lease)));
           const int32_t rank = group_ == nullptr ? -1 : group_->RankOf(*session);
           if (rank >= 0) {
             Lose(rank, silent);
@@ -80,9 +80,9 @@ void WorkerHubImpl::CheckGroup(absl::Time now) {
     return;
   }
   if (!was_ready() && now - start_ > options_.startup_timeout) {
-    final_error_ = absl::DeadlineExceededError(absl::StrCat(
-        "the workers are there, but the model was not ready within ",
-        absl::FormatDuration(options_.startup_timeout), "; raise --startup-timeout"));
+    final_error_ = absl::DeadlineExceededError(
+        absl::StrCat("the workers are there, but the model was not ready within ",
+                     absl::FormatDuration(options_.startup_timeout), "; raise --startup-timeout"));
     Lose(-1, final_error_);
   }
 }
@@ -92,12 +92,12 @@ void WorkerHubImpl::CheckWaiting(absl::Time now) {
   if (!was_ready() && now - start_ > options_.startup_timeout) {
     std::vector<std::string> present;
     for (const Member& member : waiting_) present.push_back(member.Name());
-    final_error_ = absl::DeadlineExceededError(absl::StrCat(
-        waiting_.size(), " of ", options_.world, " workers came within ",
-        absl::FormatDuration(options_.startup_timeout), " (",
-        present.empty() ? "none" : absl::StrJoin(present, ", "), "); start the other ",
-        static_cast<size_t>(options_.world) - waiting_.size(),
-        " with: worker --controller HOST:", port_));
+    final_error_ = absl::DeadlineExceededError(
+        absl::StrCat(waiting_.size(), " of ", options_.world, " workers came within ",
+                     absl::FormatDuration(options_.startup_timeout), " (",
+                     present.empty() ? "none" : absl::StrJoin(present, ", "), "); start the other ",
+                     static_cast<size_t>(options_.world) - waiting_.size(),
+                     " with: worker --controller HOST:", port_));
     changed_.notify_all();
     return;
   }

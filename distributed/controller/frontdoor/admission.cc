@@ -129,16 +129,16 @@ absl::StatusOr<SamplingParams> ResolveSampling(const ClientRequest& request, int
   const GenerationDefaults& d = model.defaults;
   const int32_t room = model.max_model_len - prompt_tokens;
   if (s.max_tokens.value_or(1) > room) {
-    return InvalidField("sampling_params.max_tokens",
-                        absl::StrCat("the prompt has ", prompt_tokens, " tokens and max_tokens is ",
-                                     *s.max_tokens, "; together they exceed the context length of ",
-                                     model.max_model_len));
+    return InvalidField(
+        "sampling_params.max_tokens",
+        absl::StrCat("the prompt has ", prompt_tokens, " tokens and max_tokens is ", *s.max_tokens,
+                     "; together they exceed the context length of ", model.max_model_len));
   }
   if (s.min_tokens > room) {
-    return InvalidField("sampling_params.min_tokens",
-                        absl::StrCat("is ", s.min_tokens, ", but a prompt of ", prompt_tokens,
-                                     " tokens leaves room for ", room, " in the context of ",
-                                     model.max_model_len));
+    return InvalidField(
+        "sampling_params.min_tokens",
+        absl::StrCat("is ", s.min_tokens, ", but a prompt of ", prompt_tokens,
+                     " tokens leaves room for ", room, " in the context of ", model.max_model_len));
   }
   SamplingParams out;
   out.temperature = s.temperature.value_or(static_cast<float>(d.temperature.value_or(1.0)));

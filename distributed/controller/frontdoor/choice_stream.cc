@@ -17,8 +17,8 @@ std::optional<double> ChoiceStream::OnToken(const TokenEvent& event, MonotonicTi
     first_token_ = at;
     cached_tokens_ = event.cached_tokens;
     if (options_.prompt_logprobs) {
-      prompt_scores_ = PromptScores{.first_token = options_.first_prompt_token,
-                                    .rest = event.prompt_logprobs};
+      prompt_scores_ =
+          PromptScores{.first_token = options_.first_prompt_token, .rest = event.prompt_logprobs};
     }
   }
   if (!output_ids_.empty()) interval = SecondsBetween(last_token_, at);

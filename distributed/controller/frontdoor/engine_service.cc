@@ -89,8 +89,9 @@ grpc::ServerUnaryReactor* EngineService::Abort(grpc::CallbackServerContext* cont
     return Answer(context, InvalidField("request_ids", "is empty"));
   }
   if (request->request_ids_size() > kMaxAbortIds) {
-    return Answer(context, InvalidField("request_ids", absl::StrCat(
-        "has ", request->request_ids_size(), " ids, the limit is ", kMaxAbortIds)));
+    return Answer(context,
+                  InvalidField("request_ids", absl::StrCat("has ", request->request_ids_size(),
+                                                           " ids, the limit is ", kMaxAbortIds)));
   }
   const std::vector<std::string> ids(request->request_ids().begin(), request->request_ids().end());
   const std::vector<std::string> unknown = door_.calls->Abort(ids);

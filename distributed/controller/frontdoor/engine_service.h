@@ -27,9 +27,9 @@ class EngineService final : public vllm::grpc::engine::VllmEngine::CallbackServi
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
                                   const vllm::grpc::engine::AbortRequest* request,
                                   vllm::grpc::engine::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* HealthCheck(
-      grpc::CallbackServerContext* context, const vllm::grpc::engine::HealthCheckRequest* request,
-      vllm::grpc::engine::HealthCheckResponse* response) override;
+  grpc::ServerUnaryReactor* HealthCheck(grpc::CallbackServerContext* context,
+                                        const vllm::grpc::engine::HealthCheckRequest* request,
+                                        vllm::grpc::engine::HealthCheckResponse* response) override;
   grpc::ServerUnaryReactor* GetModelInfo(
       grpc::CallbackServerContext* context, const vllm::grpc::engine::GetModelInfoRequest* request,
       vllm::grpc::engine::GetModelInfoResponse* response) override;

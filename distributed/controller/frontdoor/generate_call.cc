@@ -71,10 +71,7 @@ GenerateCall* GenerateCall::Start(FrontDoor& door, grpc::CallbackServerContext* 
 }
 
 GenerateCall::GenerateCall(FrontDoor& door, grpc::CallbackServerContext* context)
-    : door_(door),
-      arrival_(MonotonicNow()),
-      context_(context),
-      last_progress_(arrival_) {}
+    : door_(door), arrival_(MonotonicNow()), context_(context), last_progress_(arrival_) {}
 
 void GenerateCall::Begin(const pb::GenerateRequest& proto) {
   door_.last_receive_unix = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
@@ -100,8 +97,7 @@ absl::Status GenerateCall::Check(const pb::GenerateRequest& proto) {
 
 void GenerateCall::AdmitNowOrLater() {
   if (TextBytes(request_) <= door_.limits.inline_text_bytes) return Admit();
-  const bool posted =
-      door_.admission_pool->TryPost([call = shared_from_this()] { call->Admit(); });
+  const bool posted = door_.admission_pool->TryPost([call = shared_from_this()] { call->Admit(); });
   if (posted) return;
   EndWith(AddEngineFacts(
       absl::ResourceExhaustedError("QUEUE_FULL: too many long prompts wait to be tokenized")));
@@ -116,9 +112,9 @@ void GenerateCall::Admit() {
 absl::Status GenerateCall::Submit() {
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(request_, *door_.model));
   const uint64_t seed = MixSeed(door_.seed, door_.next_request.fetch_add(1));
-  ASSIGN_OR_RETURN(const SamplingParams sampling,
-                   ResolveSampling(request_, static_cast<int32_t>(prompt.size()), *door_.model,
-                                   seed));
+  ASSIGN_OR_RETURN(
+      const SamplingParams sampling,
+      ResolveSampling(request_, static_cast<int32_t>(prompt.size()), *door_.model, seed));
   door_.metrics->OnRequest(request_.n, sampling);
   MakeChoices(prompt, sampling);
   absl::Time deadline;
@@ -136,8 +132,8 @@ absl::Status GenerateCall::Submit() {
     sequence.cache_salt = request_.cache_salt;
     sequence.deadline = deadline;
     const SequenceId id = sequence.id;
-    RETURN_IF_ERROR(door_.engine->Submit(std::move(sequence),
-                                         std::make_shared<Sink>(shared_from_this(), i)));
+    RETURN_IF_ERROR(
+        door_.engine->Submit(std::move(sequence), std::make_shared<Sink>(shared_from_this(), i)));
     std::lock_guard lock(mu_);
     sequences_.push_back(id);
     // The call ended or was aborted meanwhile, without seeing this sequence.
@@ -171,9 +167,10 @@ void GenerateCall::Enqueue(ChoiceEvent event) {
     if (finished_ || wish_.has_value()) return;
     queue_.Push(std::move(event));
     if (queue_.bytes() > door_.limits.max_queued_bytes) {
-      wish_ = WithReason(absl::ResourceExhaustedError(
-                             "the client reads more slowly than tokens come, and its buffer is full"),
-                         kReasonSlowReader);
+      wish_ =
+          WithReason(absl::ResourceExhaustedError(
+                         "the client reads more slowly than tokens come, and its buffer is full"),
+                     kReasonSlowReader);
     } else if (writing_) {
       return;  // OnWriteDone will look
     }
@@ -227,8 +224,8 @@ void GenerateCall::Tick(MonotonicTime now) {
     }
     if (now - last_progress_ <= limit) return;
   }
-  EndWith(WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                         "the client read nothing for ", limit.count() / 1000, " s")),
+  EndWith(WithReason(absl::ResourceExhaustedError(
+                         absl::StrCat("the client read nothing for ", limit.count() / 1000, " s")),
                      kReasonSlowReader));
 }
 

@@ -1,9 +1,9 @@
 // One Generate call: checks and admits the request, then turns engine events into messages.
 //
-// Everything that touches gRPC or the choices happens in Pump(), which runs on one thread at a time:
-// on the thread of a gRPC callback, or on the stream pool when the engine has news. The engine thread
-// only appends to a queue. While a write is under way news gathers in the queue and becomes one
-// message, so a slow reader costs bounded memory and nobody else's time.
+// Everything that touches gRPC or the choices happens in Pump(), which runs on one thread at a
+// time: on the thread of a gRPC callback, or on the stream pool when the engine has news. The
+// engine thread only appends to a queue. While a write is under way news gathers in the queue and
+// becomes one message, so a slow reader costs bounded memory and nobody else's time.
 #ifndef DISTRIBUTED_CONTROLLER_FRONTDOOR_GENERATE_CALL_H_
 #define DISTRIBUTED_CONTROLLER_FRONTDOOR_GENERATE_CALL_H_
 
@@ -25,10 +25,9 @@
 
 namespace millrace {
 
-class GenerateCall final
-    : public grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>,
-      public LiveCall,
-      public std::enable_shared_from_this<GenerateCall> {
+class GenerateCall final : public grpc::ServerWriteReactor<vllm::grpc::engine::GenerateResponse>,
+                           public LiveCall,
+                           public std::enable_shared_from_this<GenerateCall> {
  public:
   // The reactor for gRPC; it lives until gRPC and the engine are both done with it.
   static GenerateCall* Start(FrontDoor& door, grpc::CallbackServerContext* context,
@@ -81,7 +80,7 @@ class GenerateCall final
   absl::Status choice_error_;
   vllm::grpc::engine::GenerateResponse response_;
 
-  mutable std::mutex mu_;  // guards what follows
+  mutable std::mutex mu_;                 // guards what follows
   grpc::CallbackServerContext* context_;  // null once gRPC is done
   std::shared_ptr<GenerateCall> self_;    // until OnDone
   EventQueue queue_;

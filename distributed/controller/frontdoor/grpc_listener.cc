@@ -23,8 +23,7 @@ constexpr int kMaxMetadataBytes = 16 << 10;
 class WithReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* args) override {}
-  void UpdatePlugins(
-      std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
     plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
   }
 };
@@ -80,8 +79,7 @@ absl::StatusOr<Listener> Listen(const ListenerOptions& options,
 }
 
 bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" ||
-         absl::StartsWith(host, "127.");
+  return host == "localhost" || host == "::1" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
 }  // namespace millrace

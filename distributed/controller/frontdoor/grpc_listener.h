@@ -15,7 +15,7 @@ namespace millrace {
 
 struct ListenerOptions {
   std::string host;
-  int32_t port = 0;  // 0: a free one
+  int32_t port = 0;         // 0: a free one
   std::string certificate;  // PEM; empty: no TLS
   std::string key;
   std::string client_ca;

@@ -20,7 +20,8 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<pb::HealthC
 
   const std::string& name() const { return name_; }
 
-  // Pump() has to follow. Two calls, so that the service can set states under its own lock, in order.
+  // Pump() has to follow. Two calls, so that the service can set states under its own lock, in
+  // order.
   void Want(Status status) {
     std::lock_guard lock(mu_);
     wanted_ = status;

@@ -1,5 +1,5 @@
-// grpc.health.v1: "" is SERVING while the process answers, the engine's service while it can generate.
-// Watch is a real stream: the state at once, then every change.
+// grpc.health.v1: "" is SERVING while the process answers, the engine's service while it can
+// generate. Watch is a real stream: the state at once, then every change.
 #ifndef DISTRIBUTED_CONTROLLER_FRONTDOOR_HEALTH_SERVICE_H_
 #define DISTRIBUTED_CONTROLLER_FRONTDOOR_HEALTH_SERVICE_H_
 

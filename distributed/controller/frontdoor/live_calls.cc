@@ -10,8 +10,8 @@ namespace millrace {
 absl::Status LiveCalls::Add(const std::string& id, std::shared_ptr<LiveCall> call) {
   std::lock_guard lock(mu_);
   if (!by_id_.emplace(id, call).second) {
-    return WithReason(absl::AlreadyExistsError(absl::StrCat(
-                          "request_id: a request with the id \"", id, "\" is running")),
+    return WithReason(absl::AlreadyExistsError(absl::StrCat("request_id: a request with the id \"",
+                                                            id, "\" is running")),
                       kReasonDuplicateRequest);
   }
   const LiveCall* key = call.get();

@@ -22,12 +22,12 @@ using Buckets = prometheus::Histogram::BucketBoundaries;
 const Buckets kFirstTokenSeconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
                                     0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
                                     20,    40,    80,   160,  640,  2560};
-const Buckets kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4,
-                               0.5,  0.75,  1,    2.5,   5,   7.5,  10,  20,  40, 80};
-const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,    10,  15,  20,
+const Buckets kTokenSeconds = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                               0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const Buckets kRequestSeconds = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kStepSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5};
-const Buckets kTokens = {1,   2,    5,    10,   20,   50,    100,   200,   500,
+const Buckets kTokens = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                          1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 const Buckets kStepTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 const Buckets kChoices = {1, 2, 5, 10, 20};
@@ -135,26 +135,29 @@ struct Metrics::Instruments {
 
   prometheus::Family<prometheus::Counter>& Counters(const std::string& name,
                                                     const std::string& help) {
-    return prometheus::BuildCounter().Name(prefix + name).Help(help).Labels(labels).Register(
-        *registry);
+    return prometheus::BuildCounter()
+        .Name(prefix + name)
+        .Help(help)
+        .Labels(labels)
+        .Register(*registry);
   }
 
   const prometheus::Labels labels;
   const std::shared_ptr<prometheus::Registry> registry;
   const std::string prefix;
 
-  prometheus::Histogram& first_token = Histogram(
-      "time_to_first_token_seconds", "From a request's arrival to its first token.",
-      kFirstTokenSeconds);
+  prometheus::Histogram& first_token =
+      Histogram("time_to_first_token_seconds", "From a request's arrival to its first token.",
+                kFirstTokenSeconds);
   prometheus::Histogram& token_interval =
       Histogram("inter_token_latency_seconds", "Between two tokens of a choice.", kTokenSeconds);
   prometheus::Histogram& token_mean =
       Histogram("request_time_per_output_token_seconds",
                 "Mean time per token after the first, per choice.", kTokenSeconds);
-  prometheus::Histogram& whole = Histogram("e2e_request_latency_seconds",
-                                           "From arrival to the last token.", kRequestSeconds);
-  prometheus::Histogram& decode = Histogram("request_decode_time_seconds",
-                                            "From first to last token.", kRequestSeconds);
+  prometheus::Histogram& whole =
+      Histogram("e2e_request_latency_seconds", "From arrival to the last token.", kRequestSeconds);
+  prometheus::Histogram& decode =
+      Histogram("request_decode_time_seconds", "From first to last token.", kRequestSeconds);
   prometheus::Histogram& prompt_tokens =
       Histogram("request_prompt_tokens", "Prompt tokens per choice.", kTokens);
   prometheus::Histogram& generation_tokens =

@@ -42,8 +42,8 @@ absl::Status GenerateOneToken(Engine& engine, absl::Duration timeout) {
     return result.get();
   }
   engine.Cancel(id, FinishReason::kAbort);
-  return absl::DeadlineExceededError(absl::StrCat("self-test: no token within ",
-                                                  absl::FormatDuration(timeout)));
+  return absl::DeadlineExceededError(
+      absl::StrCat("self-test: no token within ", absl::FormatDuration(timeout)));
 }
 
 }  // namespace millrace

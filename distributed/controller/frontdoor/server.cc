@@ -35,9 +35,10 @@ absl::Status CheckOptions(const ServerOptions& options) {
     return absl::InvalidArgumentError("TLS: --tls-client-ca needs --tls-cert and --tls-key");
   }
   if (!IsLoopback(options.host) && !has_tls && !options.allow_insecure) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--host=", options.host, " is reachable from other machines and there is no TLS: give "
-        "--tls-cert and --tls-key, or --allow-insecure if the network is trusted"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--host=", options.host,
+                     " is reachable from other machines and there is no TLS: give "
+                     "--tls-cert and --tls-key, or --allow-insecure if the network is trusted"));
   }
   return absl::OkStatus();
 }

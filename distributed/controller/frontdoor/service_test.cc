@@ -55,14 +55,12 @@ TEST_F(ServiceTest, HealthCheck) {
   EXPECT_EQ(*CheckHealth(kEngine), Status::NOT_SERVING);
   EXPECT_EQ(CheckHealth("other").status().code(), absl::StatusCode::kNotFound);
   pb::HealthCheckResponse own;
-  ASSERT_TRUE(
-      AskEngine(&pb::VllmEngine::Stub::HealthCheck, pb::HealthCheckRequest(), &own).ok());
+  ASSERT_TRUE(AskEngine(&pb::VllmEngine::Stub::HealthCheck, pb::HealthCheckRequest(), &own).ok());
   EXPECT_FALSE(own.healthy());
   EXPECT_NE(own.message().find("loading"), std::string::npos);
   ASSERT_TRUE(SetExecutor().ok());
   EXPECT_EQ(*CheckHealth(kEngine), Status::SERVING);
-  ASSERT_TRUE(
-      AskEngine(&pb::VllmEngine::Stub::HealthCheck, pb::HealthCheckRequest(), &own).ok());
+  ASSERT_TRUE(AskEngine(&pb::VllmEngine::Stub::HealthCheck, pb::HealthCheckRequest(), &own).ok());
   EXPECT_TRUE(own.healthy());
   health::Health::Stub stub(NewChannel());
   health::HealthListResponse list;
@@ -194,8 +192,8 @@ TEST_F(ServiceTest, TokenizerBundle) {
     ASSERT_TRUE(reader->Finish().ok());
     unsigned char digest[SHA256_DIGEST_LENGTH];
     SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
-    EXPECT_EQ(hash, absl::BytesToHexString(absl::string_view(
-                        reinterpret_cast<const char*>(digest), sizeof(digest))));
+    EXPECT_EQ(hash, absl::BytesToHexString(
+                        absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest))));
     EXPECT_EQ(NamesInZip(bytes),
               (std::vector<std::string>{"config.json", "generation_config.json", "tokenizer.json",
                                         "tokenizer_config.json"}));
@@ -223,9 +221,9 @@ TEST_F(ServiceTest, WhatIsNotBuiltSaysSo) {
   pb::EmbedResponse embed;
   EXPECT_EQ(AskEngine(&pb::VllmEngine::Stub::Embed, pb::EmbedRequest(), &embed).code(), kCode);
   common::ProfileResponse profile;
-  EXPECT_EQ(
-      AskEngine(&pb::VllmEngine::Stub::StartProfile, common::StartProfileRequest(), &profile).code(),
-      kCode);
+  EXPECT_EQ(AskEngine(&pb::VllmEngine::Stub::StartProfile, common::StartProfileRequest(), &profile)
+                .code(),
+            kCode);
   EXPECT_EQ(
       AskEngine(&pb::VllmEngine::Stub::StopProfile, common::StopProfileRequest(), &profile).code(),
       kCode);
@@ -249,9 +247,9 @@ TEST_F(ServiceTest, MetricsCountAndNameNobody) {
   EXPECT_GT(server_->metrics_port(), 0);
   const std::string text = server_->metrics_text();
   for (const char* line :
-       {"vllm:request_success_total{finished_reason=\"stop\",model_name=\"letters\"} 2",
-        "vllm:request_status_total{code=\"OK\",model_name=\"letters\"} 1",
-        "vllm:request_status_total{code=\"INVALID_ARGUMENT\",model_name=\"letters\"} 1",
+       {"vllm:request_success_total{model_name=\"letters\",finished_reason=\"stop\"} 2",
+        "vllm:request_status_total{model_name=\"letters\",code=\"OK\"} 1",
+        "vllm:request_status_total{model_name=\"letters\",code=\"INVALID_ARGUMENT\"} 1",
         "vllm:num_requests_running{model_name=\"letters\"} 0",
         "vllm:num_requests_waiting{model_name=\"letters\"} 0",
         "vllm:kv_cache_usage_perc{model_name=\"letters\"} 0",
@@ -263,8 +261,8 @@ TEST_F(ServiceTest, MetricsCountAndNameNobody) {
   }
   for (const char* name :
        {"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
-        "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
-        "vllm:cache_config_info", "vllm:iteration_tokens_total_count"}) {
+        "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:cache_config_info",
+        "vllm:iteration_tokens_total_count"}) {
     EXPECT_NE(text.find(name), std::string::npos) << name;
   }
   EXPECT_EQ(text.find("secret"), std::string::npos);

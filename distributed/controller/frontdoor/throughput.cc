@@ -18,8 +18,9 @@ Throughput ThroughputMeter::Update(const EngineStats& stats, MonotonicTime now) 
     const auto generated = static_cast<double>(s.generated_tokens - last_.generated_tokens);
     throughput_.prompt_tokens_per_second = prompt / seconds;
     throughput_.generated_tokens_per_second = generated / seconds;
-    throughput_.prefix_hit_rate = Share(static_cast<double>(s.prefix_hits - last_.prefix_hits),
-                                        static_cast<double>(s.prefix_queries - last_.prefix_queries));
+    throughput_.prefix_hit_rate =
+        Share(static_cast<double>(s.prefix_hits - last_.prefix_hits),
+              static_cast<double>(s.prefix_queries - last_.prefix_queries));
     throughput_.busy = prompt > 0 || generated > 0 || s.running > 0 || s.waiting > 0;
   }
   if (!started_ || seconds >= kShortestInterval) {

@@ -19,8 +19,8 @@ struct Throughput {
 // One caller at a time.
 class ThroughputMeter final {
  public:
-  // Since the last call; the first one, and those closer than a tenth of a second, repeat the figures
-  // before.
+  // Since the last call; the first one, and those closer than a tenth of a second, repeat the
+  // figures before.
   Throughput Update(const EngineStats& stats, MonotonicTime now);
 
  private:

@@ -23,9 +23,8 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "chat_template.json", "config.json",          "generation_config.json",
-    "merges.txt",         "special_tokens_map.json", "tokenizer.json",
-    "tokenizer_config.json", "vocab.json",
+    "chat_template.json",      "config.json",    "generation_config.json", "merges.txt",
+    "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json",  "vocab.json",
 };
 constexpr std::string_view kExtensions[] = {".jinja", ".model", ".tiktoken"};
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;

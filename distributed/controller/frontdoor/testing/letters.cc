@@ -35,7 +35,7 @@ std::map<int, std::string> ByteSpellings() {
 }
 
 json AddedToken(int32_t id, const std::string& content) {
-  return {{"id", id},         {"content", content},   {"single_word", false}, {"lstrip", false},
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 

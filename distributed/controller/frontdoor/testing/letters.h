@@ -1,6 +1,6 @@
-// A model for tests whose answers can be foretold by reading: one token a byte, and each byte has one
-// successor. "w" is followed by "xyz." and the end; digits count on without end; the two bytes of "é"
-// follow each other; "!" is followed by a numeric fault.
+// A model for tests whose answers can be foretold by reading: one token a byte, and each byte has
+// one successor. "w" is followed by "xyz." and the end; digits count on without end; the two bytes
+// of "é" follow each other; "!" is followed by a numeric fault.
 #ifndef DISTRIBUTED_CONTROLLER_FRONTDOOR_TESTING_LETTERS_H_
 #define DISTRIBUTED_CONTROLLER_FRONTDOOR_TESTING_LETTERS_H_
 

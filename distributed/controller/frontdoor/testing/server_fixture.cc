@@ -63,8 +63,7 @@ absl::Status ServerFixture::SetExecutor() {
       std::make_unique<LettersExecutor>(options_.scheduler.max_num_seqs, control_), kPages);
 }
 
-std::shared_ptr<grpc::Channel> ServerFixture::NewChannel() const {
-  grpc::ChannelArguments arguments;
+std::shared_ptr<grpc::Channel> ServerFixture::NewChannel(grpc::ChannelArguments arguments) const {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
                                    grpc::InsecureChannelCredentials(), arguments);

@@ -13,6 +13,7 @@
 #include "distributed/controller/frontdoor/testing/letters.h"
 #include "distributed/wire/response.h"
 #include "grpcpp/channel.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "gtest/gtest.h"
 #include "proto/vllm_engine.grpc.pb.h"
 
@@ -48,11 +49,11 @@ class ServerFixture : public ::testing::Test {
   // Starts and, unless told otherwise, makes it ready.
   void StartServer(bool with_executor = true);
   absl::Status SetExecutor();
-  std::shared_ptr<grpc::Channel> NewChannel() const;
+  std::shared_ptr<grpc::Channel> NewChannel(grpc::ChannelArguments arguments = {}) const;
   void TearDown() override;
 
-  static vllm::grpc::engine::GenerateRequest TextRequest(const std::string& text, uint32_t max_tokens,
-                                                         bool stream);
+  static vllm::grpc::engine::GenerateRequest TextRequest(const std::string& text,
+                                                         uint32_t max_tokens, bool stream);
   // `between` runs after each message.
   Answer Generate(const vllm::grpc::engine::GenerateRequest& request,
                   grpc::ClientContext* context = nullptr,

@@ -1,0 +1,56 @@
+#include "tools/serve/startup_report.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+TEST(StartupReport, Commas) {
+  EXPECT_EQ(WithCommas(0), "0");
+  EXPECT_EQ(WithCommas(999), "999");
+  EXPECT_EQ(WithCommas(1000), "1,000");
+  EXPECT_EQ(WithCommas(1234567), "1,234,567");
+  EXPECT_EQ(WithCommas(-123456), "-123,456");
+}
+
+TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
+  RunnerConfig config;
+  config.page_tokens = 16;
+  config.max_model_len = 1000;
+  const RankMemory memory = {.weight_bytes = int64_t{1} << 30,
+                             .workspace_bytes = int64_t{1} << 29,
+                             .bytes_per_page = int64_t{1} << 20,
+                             .available_bytes = 0};
+  EXPECT_EQ(MemoryReport(memory, 512, config),
+            "Model weights take 1.00 GiB; activations peak 0.50 GiB; KV cache 0.50 GiB (rank 0)\n"
+            "GPU KV cache size: 8,192 tokens\n"
+            "Maximum concurrency for 1,000 tokens per request: 8.19x");
+}
+
+TEST(StartupReport, WorldTableLinesUp) {
+  RankInfo a;
+  a.host = "a";
+  a.pid = 1;
+  a.transport = "shm";
+  a.device = "CPU one";
+  RankInfo b = a;
+  b.rank = 1;
+  b.host = "long-host-name";
+  b.pid = 1234567;
+  EXPECT_EQ(WorldTable({a, b}),
+            "rank  host                pid  transport  device\n"
+            "   0  a                     1  shm        CPU one\n"
+            "   1  long-host-name  1234567  shm        CPU one");
+}
+
+TEST(StartupReport, LastWordsEndInAdvice) {
+  const std::string words = LastWords(absl::NotFoundError("rank 1 (host b): no model.safetensors"));
+  EXPECT_EQ(words,
+            "controller: NOT_FOUND: rank 1 (host b): no model.safetensors\n"
+            "Give --model the folder with config.json and the weights.");
+}
+
+}  // namespace
+}  // namespace millrace
