@@ -113,6 +113,11 @@ TEST(ModelConfig, RopeSpellings) {
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->rope.type, RopeScaling::kDefault);
   EXPECT_DOUBLE_EQ(plain->rope.theta, 9.0);
+  EXPECT_EQ(plain->rope.frequency_dtype, DType::kF32);
+  const absl::StatusOr<ModelConfig> rounded =
+      Parse(With(R"({"rope_frequency_dtype": "bfloat16"})"));
+  ASSERT_TRUE(rounded.ok()) << rounded.status();
+  EXPECT_EQ(rounded->rope.frequency_dtype, DType::kBF16);
 }
 
 TEST(ModelConfig, MistralWithoutAnEffectiveWindow) {
@@ -164,6 +169,7 @@ const Refusal kRefusals[] = {
     {R"({"rms_norm_eps": 0})", kInvalid, {"rms_norm_eps: 0"}},
     {R"({"rms_norm_eps": "1e-5"})", kInvalid, {"rms_norm_eps", "number"}},
     {R"({"rope_theta": -1.0})", kInvalid, {"rope_theta: -1"}},
+    {R"({"rope_frequency_dtype": "float16"})", kInvalid, {"rope_frequency_dtype: want float32"}},
     {R"({"tie_word_embeddings": "yes"})", kInvalid, {"tie_word_embeddings", "true or false"}},
     {R"({"bos_token_id": 320})", kInvalid, {"bos_token_id: 320", "319"}},
     {R"({"eos_token_id": [1, 320]})", kInvalid, {"eos_token_id: 320", "319"}},

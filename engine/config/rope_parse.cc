@@ -68,6 +68,11 @@ absl::Status ReadScaling(JsonFields& scaling, RopeConfig& rope) {
 absl::StatusOr<RopeConfig> ParseRope(JsonFields& fields, int64_t max_position) {
   RopeConfig rope;
   rope.original_max_position = max_position;
+  const std::string dtype = fields.String("rope_frequency_dtype").value_or("float32");
+  if (dtype != "float32" && dtype != "bfloat16") {
+    fields.Fail("rope_frequency_dtype", "want float32 or bfloat16");
+  }
+  rope.frequency_dtype = dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
   rope.theta = fields.Number("rope_theta", kThetaLimits).value_or(rope.theta);
   const char* key = "rope_parameters";
   const nlohmann::json* object = fields.Object(key);

@@ -25,7 +25,7 @@ RopeType RopeTypeOf(RopeScaling scaling) {
 
 absl::StatusOr<Weight> LoadFrequencies(const ModelConfig& config, LoadContext& ctx) {
   ASSIGN_OR_RETURN(
-      const std::vector<float> inv_freq,
+      std::vector<float> inv_freq,
       RopeFrequencies({.type = RopeTypeOf(config.rope.type),
                        .dim = config.head_dim,
                        .theta = config.rope.theta,
@@ -34,6 +34,9 @@ absl::StatusOr<Weight> LoadFrequencies(const ModelConfig& config, LoadContext& c
                        .high_freq_factor = config.rope.high_freq_factor,
                        .original_max_position =
                            static_cast<int32_t>(config.rope.original_max_position)}));
+  if (config.rope.frequency_dtype == DType::kBF16) {
+    for (float& f : inv_freq) f = ToFloat(ToBFloat16(f));
+  }
   return ctx.weights.Upload(inv_freq);
 }
 

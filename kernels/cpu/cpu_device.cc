@@ -49,13 +49,13 @@ void* MapHuge(int64_t bytes) {
 
 absl::StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::Create(int threads, CpuIsa isa) {
   if (threads < 1 || threads > ThreadPool::kMaxThreads) {
-    return absl::InvalidArgumentError(absl::StrCat("CPU device: threads = ", threads,
-                                                   ", want 1 to ", ThreadPool::kMaxThreads));
+    return absl::InvalidArgumentError(
+        absl::StrCat("CPU device: threads = ", threads, ", want 1 to ", ThreadPool::kMaxThreads));
   }
   if (isa > DetectIsa()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "CPU device: this machine has no ", std::string(IsaName(isa)), ", its best is ",
-        std::string(IsaName(DetectIsa()))));
+    return absl::InvalidArgumentError(absl::StrCat("CPU device: this machine has no ",
+                                                   std::string(IsaName(isa)), ", its best is ",
+                                                   std::string(IsaName(DetectIsa()))));
   }
   ASSIGN_OR_RETURN(const MemoryInfo memory, ReadMemoryInfo());
   return std::unique_ptr<CpuDevice>(new CpuDevice(threads, isa, memory.free_bytes));
@@ -88,13 +88,14 @@ absl::StatusOr<DeviceProperties> CpuDevice::Properties() const {
 
 absl::StatusOr<Buffer> CpuDevice::Allocate(int64_t bytes) {
   if (bytes < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("CPU device: cannot allocate ", bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("CPU device: cannot allocate ", bytes, " bytes"));
   }
   if (bytes == 0) return Buffer();
   ASSIGN_OR_RETURN(const int64_t available, Available());
   if (bytes > available) {
-    return absl::ResourceExhaustedError(absl::StrCat("CPU device: ", bytes, " bytes asked for, ",
-                                                     available, " are available"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("CPU device: ", bytes, " bytes asked for, ", available, " are available"));
   }
   void* data = nullptr;
   if (bytes >= kHugeBytes) {
@@ -105,8 +106,8 @@ absl::StatusOr<Buffer> CpuDevice::Allocate(int64_t bytes) {
     if (data != nullptr) std::memset(data, 0, size);
   }
   if (data == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "CPU device: the system refused ", bytes, " bytes (", available, " looked available)"));
+    return absl::ResourceExhaustedError(absl::StrCat("CPU device: the system refused ", bytes,
+                                                     " bytes (", available, " looked available)"));
   }
   const std::lock_guard<std::mutex> lock(mu_);
   allocations_.emplace(data, bytes);

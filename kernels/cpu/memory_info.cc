@@ -57,8 +57,8 @@ void ApplyGroup(const std::string& folder, const GroupFiles& files, MemoryInfo& 
   if (!usage) return;
   const std::optional<std::string> stat = ReadFile(absl::StrCat(folder, "/memory.stat"));
   const int64_t cache = stat ? Field(*stat, files.reclaimable).value_or(0) : 0;
-  info.free_bytes =
-      std::min(info.free_bytes, std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cache)));
+  info.free_bytes = std::min(info.free_bytes,
+                             std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cache)));
 }
 
 // `group` and every one above it: each may limit.

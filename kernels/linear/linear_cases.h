@@ -14,17 +14,14 @@ struct LinearCase {
 // of 8 outputs, the switch of kernels after 32 tokens, more than one block of tokens and of inputs,
 // and calls that are cut at 512 tokens, with a last part that fills a block.
 inline constexpr LinearCase kLinearCases[] = {
-    {0, 8, 8, 0},     {1, 0, 3, 0},    {40, 0, 3, 0},    {1, 1, 1, 0},     {1, 7, 5, 1},
-    {2, 16, 4, 0},    {3, 31, 9, 3},   {4, 33, 13, 0},   {5, 64, 17, 1},   {7, 577, 11, 2},
-    {32, 97, 10, 0},  {33, 97, 10, 0}, {37, 1300, 9, 5}, {70, 101, 23, 0}, {131, 67, 7, 1},
-    {574, 1300, 9, 0}};
+    {0, 8, 8, 0},     {1, 0, 3, 0},     {40, 0, 3, 0},   {1, 1, 1, 0},
+    {1, 7, 5, 1},     {2, 16, 4, 0},    {3, 31, 9, 3},   {4, 33, 13, 0},
+    {5, 64, 17, 1},   {7, 577, 11, 2},  {32, 97, 10, 0}, {33, 97, 10, 0},
+    {37, 1300, 9, 5}, {70, 101, 23, 0}, {131, 67, 7, 1}, {574, 1300, 9, 0}};
 
 // SmolLM2-135M: q, k and v together, o, gate and up together, down, and (a part of) the head.
-inline constexpr LinearCase kLinearServingCases[] = {{1, 576, 960, 0},
-                                                     {1, 576, 576, 0},
-                                                     {1, 576, 3072, 0},
-                                                     {1, 1536, 576, 0},
-                                                     {64, 576, 960, 0}};
+inline constexpr LinearCase kLinearServingCases[] = {
+    {1, 576, 960, 0}, {1, 576, 576, 0}, {1, 576, 3072, 0}, {1, 1536, 576, 0}, {64, 576, 960, 0}};
 
 }  // namespace millrace
 

@@ -20,8 +20,8 @@ constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kTokenBlockFloats = 80 * 1024;
 // Fewer tokens would not pay for widening the weights once more.
 constexpr int64_t kFewestTokens = 48;
-// Widened weights (8 rows) and the tile's tokens share L1: 576 to 800 inputs measured alike, 400 and
-// 1600 up to a tenth slower (AMD EPYC 7003, 2026-11-29).
+// Widened weights (8 rows) and the tile's tokens share L1: 576 to 800 inputs measured alike, 400
+// and 1600 up to a tenth slower (AMD EPYC 7003, 2026-11-29).
 constexpr int64_t kMostInputs = 800;
 // A multiple of every tile's tokens.
 constexpr int64_t kTileTokens = 6;
@@ -90,13 +90,12 @@ void RunBlocked(ThreadPool& pool, const LinearKernels& kernels, const LinearOper
                 const LinearBlocks& blocks, float* scratch) {
   const int64_t row_blocks = DivideUp(a.outputs, kLinearBlockRows);
   const int64_t floats = LinearScratchFloats(LinearPaddedInputs(a.inputs));
-  pool.ParallelFor(blocks.token_blocks * row_blocks, 1,
-                   [&](int64_t begin, int64_t end, int thread) {
-                     for (int64_t i = begin; i < end; ++i) {
-                       kernels.block(a, blocks, i / row_blocks, i % row_blocks,
-                                     scratch + thread * floats);
-                     }
-                   });
+  pool.ParallelFor(
+      blocks.token_blocks * row_blocks, 1, [&](int64_t begin, int64_t end, int thread) {
+        for (int64_t i = begin; i < end; ++i) {
+          kernels.block(a, blocks, i / row_blocks, i % row_blocks, scratch + thread * floats);
+        }
+      });
 }
 
 }  // namespace
@@ -144,8 +143,7 @@ absl::Status LinearCpu(const OpContext& ctx, const LinearArgs& args) {
   const bool streamed = tokens <= LinearMaxStreamedTokens(pool.isa());
   float* scratch = nullptr;
   if (!streamed) {
-    ASSIGN_OR_RETURN(scratch,
-                     TakeFloats(scope, pool.threads() * LinearScratchFloats(padded)));
+    ASSIGN_OR_RETURN(scratch, TakeFloats(scope, pool.threads() * LinearScratchFloats(padded)));
   }
   for (int64_t first = 0; first < args.x.dim(0); first += tokens) {
     const int64_t end = std::min(first + tokens, args.x.dim(0));

@@ -14,10 +14,14 @@ inline constexpr int kTileRows = 4;
 
 // Tokens of the widest tile: as many sums as leave registers for the operands.
 template <int kLanes>
-inline constexpr int kTileTokens = kLanes == 16 ? 6 : kLanes == 8 ? 3 : 2;
+inline constexpr int kTileTokens = kLanes == 16  ? 6
+                                   : kLanes == 8 ? 3
+                                                 : 2;
 // The streaming kernel also holds both halves of the tokens' inputs.
 template <int kLanes, typename W>
-inline constexpr int kStreamTokens = kLanes == 16 ? 4 : std::is_same_v<W, float> ? 3 : 2;
+inline constexpr int kStreamTokens = kLanes == 16               ? 4
+                                     : std::is_same_v<W, float> ? 3
+                                                                : 2;
 
 template <int kLanes, int kRows, int kTokens>
 struct Sums {
@@ -108,8 +112,7 @@ inline void StoreOutput(const LinearOperands& a, int64_t token, int64_t output, 
 }
 
 template <int kLanes, int kTokens>
-[[gnu::always_inline]] inline void StoreTile(const LinearOperands& a, int64_t token,
-                                             int64_t output,
+[[gnu::always_inline]] inline void StoreTile(const LinearOperands& a, int64_t token, int64_t output,
                                              const Sums<kLanes, kTileRows, kTokens>& sums) {
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
@@ -159,8 +162,7 @@ inline void StreamTile(const LinearOperands& a, int64_t token, TileRows rows) {
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) {
     if constexpr (kRows == kTileRows) {
-      const simd::F<4> sum =
-          Sum4<kLanes>(sums.v[0][t], sums.v[1][t], sums.v[2][t], sums.v[3][t]);
+      const simd::F<4> sum = Sum4<kLanes>(sums.v[0][t], sums.v[1][t], sums.v[2][t], sums.v[3][t]);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         StoreOutput(a, token + t, rows.first + r * rows.step, sum[r]);
@@ -224,8 +226,7 @@ void WidenBlock(const LinearOperands& a, const BFloat16*, int64_t row, int64_t i
       __builtin_memset(w, 0, static_cast<size_t>(count) * sizeof(float));
       continue;
     }
-    const BFloat16* from =
-        static_cast<const BFloat16*>(a.weight) + (row + r) * a.weight_stride + i;
+    const BFloat16* from = static_cast<const BFloat16*>(a.weight) + (row + r) * a.weight_stride + i;
     for (int64_t j = 0; j < count; j += kInputs) {
       BFloat16 last[kInputs] = {};
       const BFloat16* source = from + j;
@@ -243,11 +244,11 @@ void WidenBlock(const LinearOperands& a, const BFloat16*, int64_t row, int64_t i
 
 // One block of outputs over one range of the inputs.
 struct BlockRange {
-  const float* w;    // [kLinearBlockRows][count + kLinearRowGap], widened
-  const float* x;    // [tokens][count]
-  int64_t output;    // first of the block
-  int64_t count;     // inputs
-  float* partial;    // [tokens][kLinearBlockRows][kLanes] sums between two ranges
+  const float* w;  // [kLinearBlockRows][count + kLinearRowGap], widened
+  const float* x;  // [tokens][count]
+  int64_t output;  // first of the block
+  int64_t count;   // inputs
+  float* partial;  // [tokens][kLinearBlockRows][kLanes] sums between two ranges
   int64_t first_token;
   bool first, last;  // range
 };
@@ -255,8 +256,7 @@ struct BlockRange {
 template <int kLanes, int kTokens>
 inline void BlockTile(const LinearOperands& a, const BlockRange& range, int64_t token, int row) {
   Sums<kLanes, kTileRows, kTokens> sums = {};
-  float* partial =
-      range.partial + ((token - range.first_token) * kLinearBlockRows + row) * kLanes;
+  float* partial = range.partial + ((token - range.first_token) * kLinearBlockRows + row) * kLanes;
   if (!range.first) {
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) {

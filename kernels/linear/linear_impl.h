@@ -47,8 +47,8 @@ struct LinearOperands {
   const void* weight = nullptr;  // [outputs, inputs]
   int64_t weight_stride = 0;
   int64_t outputs = 0;
-  const float* bias = nullptr;   // [outputs] or null
-  void* y = nullptr;             // [tokens, outputs]
+  const float* bias = nullptr;  // [outputs] or null
+  void* y = nullptr;            // [tokens, outputs]
   int64_t y_stride = 0;
   bool y_bf16 = false;
 };

@@ -37,8 +37,8 @@ Sums Expected(const GuardedTensor& x, const GuardedTensor& weight, const Guarded
     for (int64_t n = 0; n < outputs; ++n) {
       double sum = bs[static_cast<size_t>(n)], magnitude = std::abs(sum);
       for (int64_t k = 0; k < inputs; ++k) {
-        const double product = xs[static_cast<size_t>(t * inputs + k)] *
-                               ws[static_cast<size_t>(n * inputs + k)];
+        const double product =
+            xs[static_cast<size_t>(t * inputs + k)] * ws[static_cast<size_t>(n * inputs + k)];
         sum += product;
         magnitude += std::abs(product);
       }
@@ -70,10 +70,9 @@ class LinearTest : public OpTest {
   }
 
   void Check(const LinearCase& c, const Dtypes& d, bool with_bias) {
-    SCOPED_TRACE(testing::Message()
-                 << c.tokens << "x" << c.inputs << "x" << c.outputs << " bias " << with_bias
-                 << " x " << DTypeName(d.x) << " w " << DTypeName(d.weight) << " y "
-                 << DTypeName(d.y));
+    SCOPED_TRACE(testing::Message() << c.tokens << "x" << c.inputs << "x" << c.outputs << " bias "
+                                    << with_bias << " x " << DTypeName(d.x) << " w "
+                                    << DTypeName(d.weight) << " y " << DTypeName(d.y));
     TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
     GuardedTensor x(device(), d.x, {c.tokens, c.inputs}, c.row_padding);
     GuardedTensor weight(device(), d.weight, {c.outputs, c.inputs}, c.row_padding);
@@ -97,17 +96,15 @@ class LinearTest : public OpTest {
   std::vector<uint8_t> RunFirst(const GuardedTensor& x, const GuardedTensor& weight,
                                 int64_t tokens) {
     GuardedTensor y(device(), DType::kF32, {tokens, weight.view().dim(0)});
-    EXPECT_TRUE(Linear(ctx(), {.x = x.view().Rows(0, tokens),
-                               .weight = weight.view(),
-                               .bias = {},
-                               .y = y.view()})
-                    .ok());
+    EXPECT_TRUE(
+        Linear(ctx(),
+               {.x = x.view().Rows(0, tokens), .weight = weight.view(), .bias = {}, .y = y.view()})
+            .ok());
     return y.GetBytes();
   }
 
   absl::Status Run(const GuardedTensor& x, const GuardedTensor& weight, const GuardedTensor& y) {
-    return Linear(ctx(),
-                  {.x = x.view(), .weight = weight.view(), .bias = {}, .y = y.view()});
+    return Linear(ctx(), {.x = x.view(), .weight = weight.view(), .bias = {}, .y = y.view()});
   }
 };
 
@@ -186,12 +183,11 @@ TEST_P(LinearTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(Run(x, narrow, y).message(), "Linear: weight.dim(1) = 7, want 8");
   EXPECT_EQ(Run(x, weight, wide).message(), "Linear: y.dim(1) = 4, want 3");
   EXPECT_EQ(Run(flat, weight, y).message(), "Linear: x has rank 1, want 2");
-  EXPECT_EQ(Run(ids, weight, y).message(),
-            "Linear: x has dtype int32, want float32 or bfloat16");
-  EXPECT_EQ(Linear(ctx(), {.x = x.view(), .weight = weight.view(), .bias = flat.view(),
-                           .y = y.view()})
-                .message(),
-            "Linear: bias.dim(0) = 8, want 3");
+  EXPECT_EQ(Run(ids, weight, y).message(), "Linear: x has dtype int32, want float32 or bfloat16");
+  EXPECT_EQ(
+      Linear(ctx(), {.x = x.view(), .weight = weight.view(), .bias = flat.view(), .y = y.view()})
+          .message(),
+      "Linear: bias.dim(0) = 8, want 3");
   TensorView columns = weight.view();
   columns.strides[1] = 2;
   EXPECT_EQ(Linear(ctx(), {.x = x.view(), .weight = columns, .bias = {}, .y = y.view()}).message(),
@@ -235,11 +231,11 @@ TEST(LinearThreadsTest, AgreeBitForBit) {
         GuardedTensor y(bed.device(), DType::kF32, {tokens, 19});
         x.Set(xs);
         weight.Set(ws);
-        ASSERT_TRUE(Linear(bed.ctx(), {.x = x.view().Rows(0, tokens),
-                                       .weight = weight.view(),
-                                       .bias = {},
-                                       .y = y.view()})
-                        .ok());
+        ASSERT_TRUE(
+            Linear(
+                bed.ctx(),
+                {.x = x.view().Rows(0, tokens), .weight = weight.view(), .bias = {}, .y = y.view()})
+                .ok());
         results.push_back(y.GetBytes());
         EXPECT_EQ(results.back(), results.front()) << threads << " threads, " << tokens;
       }

@@ -105,19 +105,17 @@ std::vector<int64_t> GuardedTensor::Offsets() const {
 
 std::vector<uint8_t> GuardedTensor::Download() const {
   std::vector<uint8_t> bytes(static_cast<size_t>(buffer_.bytes()));
-  MR_CHECK(device_
-               .Copy(bytes.data(), buffer_.data(), buffer_.bytes(), CopyKind::kDeviceToHost,
-                     Stream{})
-               .ok());
+  MR_CHECK(
+      device_.Copy(bytes.data(), buffer_.data(), buffer_.bytes(), CopyKind::kDeviceToHost, Stream{})
+          .ok());
   MR_CHECK(device_.Synchronize(Stream{}).ok());
   return bytes;
 }
 
 void GuardedTensor::Upload(const std::vector<uint8_t>& bytes) {
-  MR_CHECK(device_
-               .Copy(buffer_.data(), bytes.data(), buffer_.bytes(), CopyKind::kHostToDevice,
-                     Stream{})
-               .ok());
+  MR_CHECK(
+      device_.Copy(buffer_.data(), bytes.data(), buffer_.bytes(), CopyKind::kHostToDevice, Stream{})
+          .ok());
   MR_CHECK(device_.Synchronize(Stream{}).ok());
 }
 
@@ -177,8 +175,7 @@ std::vector<uint8_t> GuardedTensor::GetBytes() const {
   }
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] == guard_) continue;
-    const int64_t element =
-        (static_cast<int64_t>(i) - kGuardBytes) / DTypeBytes(view_.dtype);
+    const int64_t element = (static_cast<int64_t>(i) - kGuardBytes) / DTypeBytes(view_.dtype);
     return ::testing::AssertionFailure()
            << "guard of " << view_.ToString() << " overwritten at byte "
            << static_cast<int64_t>(i) - kGuardBytes << " (element offset " << element << ")";
@@ -189,11 +186,10 @@ std::vector<uint8_t> GuardedTensor::GetBytes() const {
 ::testing::AssertionResult AllClose(const std::vector<double>& actual,
                                     const std::vector<double>& expected, Tolerance tolerance) {
   if (actual.size() != expected.size()) {
-    return ::testing::AssertionFailure()
-           << actual.size() << " elements, want " << expected.size();
+    return ::testing::AssertionFailure() << actual.size() << " elements, want " << expected.size();
   }
   for (size_t i = 0; i < actual.size(); ++i) {
-    const bool same_kind = std::isnan(expected[i]) ? std::isnan(actual[i])
+    const bool same_kind = std::isnan(expected[i])   ? std::isnan(actual[i])
                            : std::isinf(expected[i]) ? actual[i] == expected[i]
                                                      : std::isfinite(actual[i]);
     if (!same_kind) {

@@ -2,7 +2,8 @@
 //
 //   class RopeTest : public OpTest {};
 //   TEST_P(RopeTest, RotatesPairs) { GuardedTensor x(device(), ...); Rope(ctx(), {...}); }
-//   INSTANTIATE_TEST_SUITE_P(Devices, RopeTest, ::testing::ValuesIn(DevicesUnderTest()), DeviceName);
+//   INSTANTIATE_TEST_SUITE_P(Devices, RopeTest, ::testing::ValuesIn(DevicesUnderTest()),
+//   DeviceName);
 #ifndef KERNELS_TESTING_OP_TEST_H_
 #define KERNELS_TESTING_OP_TEST_H_
 
@@ -22,8 +23,8 @@ namespace millrace {
 struct DeviceUnderTest {
   std::string name;  // letters, digits and underscores
   DeviceType type = DeviceType::kCpu;
-  int threads = 1;                // CPU
-  CpuIsa isa = CpuIsa::kScalar;   // CPU
+  int threads = 1;               // CPU
+  CpuIsa isa = CpuIsa::kScalar;  // CPU
 };
 
 inline void PrintTo(const DeviceUnderTest& d, std::ostream* os) { *os << d.name; }

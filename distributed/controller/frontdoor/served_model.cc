@@ -19,6 +19,8 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return model;
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::FromFile(file.string()));
+  ASSIGN_OR_RETURN(const TokenizerSettings settings, LoadTokenizerSettings(tokenizer_dir));
+  model.chat = ChatTemplate::Recognise(settings);
   return model;
 }
 

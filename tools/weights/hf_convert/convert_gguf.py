@@ -12,9 +12,11 @@ from hf_convert.gguf_tokenizer import GgufTokenizer
 _BF16_BYTES = 2
 
 
-def convert(source, target):
+def convert(source, target, rope_frequency_dtype="float32"):
     """Writes the folder `target`, atomically."""
     model = GgufLlama(source)
+    if rope_frequency_dtype != "float32":
+        model.config["rope_frequency_dtype"] = rope_frequency_dtype
     tokenizer = GgufTokenizer(source, model.field)
     with folder.atomic_folder(target) as out:
         folder.write_json(out / "config.json", model.config)
@@ -65,6 +67,13 @@ def main():
     parser.add_argument(
         "--verify", metavar="tensors.json", help="then compare each tensor's shape and SHA-256"
     )
+    parser.add_argument(
+        "--rope-frequency-dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="bfloat16: the model's outputs are those of one cast to bf16 as a whole, which rounds "
+        "the rotary frequencies too (a key of config.json that only Millrace reads)",
+    )
     args = parser.parse_args()
     try:
         if not args.gguf.is_file():
@@ -72,7 +81,7 @@ def main():
         if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
             raise ConvertError(f"{args.out}: exists; give a folder that does not")
         folder.progress(f"converting {args.gguf.name}")
-        convert(args.gguf, args.out)
+        convert(args.gguf, args.out, args.rope_frequency_dtype)
         if args.verify:
             folder.verify(args.out, args.verify)
     except (ConvertError, OSError) as error:

@@ -1,0 +1,52 @@
+// Timing of ops on the CPU, as rows of a table: time, GB/s, GFLOP/s, and how near that comes to
+// what this machine reaches in the same run. For benchmark programs only.
+#ifndef KERNELS_BENCH_BENCH_H_
+#define KERNELS_BENCH_BENCH_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/core/device.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace millrace {
+
+// What one call moves and computes, by the definition of the op (not by what a kernel does).
+struct BenchWork {
+  double bytes = 0;
+  double flops = 0;
+};
+
+struct BenchTime {
+  double min_seconds = 0;
+  double median_seconds = 0;
+};
+
+// Calls run(i), i = 0, 1, ..., for `seconds` and at least 5 times after one call that is not timed.
+// A caller that wants cold caches picks another operand for each i.
+BenchTime MeasureRuns(double seconds, absl::FunctionRef<void(int64_t)> run);
+
+// The two bounds of the CPU, measured with all threads of a pool.
+struct CpuCeiling {
+  double read_bytes_per_second = 0;  // sequential reads of memory far larger than the caches
+  double flops_per_second = 0;       // independent f32 multiply-adds in registers
+};
+CpuCeiling MeasureCpuCeiling(ThreadPool& pool, Device& device);
+
+// Prints to stdout. Percentages are of the ceiling, by the median and by the best run: on a machine
+// that is not quiet only the best run says something about the code.
+class BenchTable final {
+ public:
+  explicit BenchTable(const CpuCeiling& ceiling);  // prints ceiling and heading
+  void Row(const std::string& name, const BenchWork& work, const BenchTime& time);
+  // A remark under the last row.
+  void Note(const std::string& text);
+
+ private:
+  CpuCeiling ceiling_;
+};
+
+}  // namespace millrace
+
+#endif  // KERNELS_BENCH_BENCH_H_
