@@ -55,16 +55,20 @@ bool Worker::stopping() const {
 
 std::string Worker::Describe() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  return rank_ == nullptr ? "no rank yet" : rank_->Describe();
+  return rank_ == nullptr ? description_ : rank_->Describe();
 }
 
 absl::Status Worker::Run() {
   RETURN_IF_ERROR(CheckSecret(options_.secret));
-  absl::Duration connect_timeout = options_.connect_timeout;
+  absl::Time deadline = absl::Now() + options_.connect_timeout;
   while (true) {
-    ASSIGN_OR_RETURN(const Outcome outcome, Serve(connect_timeout));
+    ASSIGN_OR_RETURN(const Outcome outcome, Serve(deadline - absl::Now()));
     if (outcome == Outcome::kFinished) return absl::OkStatus();
-    connect_timeout = std::min(options_.connect_timeout, kRedialTimeout);
+    if (outcome == Outcome::kReform) {
+      deadline = absl::Now() + std::min(options_.connect_timeout, kRedialTimeout);
+    } else {
+      absl::SleepFor(kTick);
+    }
   }
 }
 
@@ -131,6 +135,7 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
   {
     const std::lock_guard<std::mutex> lock(mu_);
     rank_ = rank;
+    joined_ = false;
     ended_ = false;
     end_ = absl::OkStatus();
     last_word_.reset();
@@ -141,9 +146,14 @@ absl::StatusOr<Worker::Outcome> Worker::Serve(absl::Duration connect_timeout) {
   // A controller that is silent is not waited for; one that has been told something closes.
   const bool lost = absl::IsUnavailable(outcome.status());
   EndSession(*session, lost ? absl::ZeroDuration() : kEndPatience);
-  // After a reform the next rank waits for this one, under a new session.
-  const bool again = outcome.ok() && *outcome == Outcome::kReform;
-  if (!again) rank->WaitUntilDone(kEndPatience);
+  // After a reform the next rank waits for this one, under a new session. A rank that still
+  // computes when the process is to end is left alone; its destructor would wait.
+  const bool over = !outcome.ok() || *outcome == Outcome::kFinished;
+  if (over && rank->WaitUntilDone(kEndPatience)) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    description_ = rank->Describe();
+    rank_.reset();
+  }
   return outcome;
 }
 
@@ -192,6 +202,7 @@ std::optional<absl::StatusOr<Worker::Outcome>> Worker::Verdict(const ControllerS
   }
   if (ended_) {
     if (absl::IsUnauthenticated(end_)) return end_;
+    if (!joined_) return Outcome::kNotJoined;  // busy, or just starting or ending: try again
     return absl::UnavailableError(absl::StrCat(
         "the controller at ", options_.controller,
         " is gone: ", end_.ok() ? "it closed the session" : std::string(end_.message())));
@@ -221,6 +232,7 @@ void Worker::OnMessage(worker::ControllerMessage message) {
     const std::lock_guard<std::mutex> lock(mu_);
     if (message.has_heartbeat()) return;
     if (message.has_accepted()) {
+      joined_ = true;
       log_(absl::StrCat("joined the cluster of ", options_.controller));
       return;
     }

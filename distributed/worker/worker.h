@@ -59,7 +59,7 @@ class Worker final : private ControllerSession::Handler {
 
  private:
   // Why one session ended.
-  enum class Outcome { kReform, kFinished, kFailed };
+  enum class Outcome { kReform, kNotJoined, kFinished };
 
   absl::StatusOr<Outcome> Serve(absl::Duration connect_timeout);
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(absl::Duration timeout) const;
@@ -86,6 +86,8 @@ class Worker final : private ControllerSession::Handler {
   std::condition_variable changed_;
   bool stopping_ = false;                               // guarded by mu_
   std::shared_ptr<Rank> rank_;                          // guarded by mu_
+  std::string description_ = "no rank yet";             // guarded by mu_: of a rank that is gone
+  bool joined_ = false;                                 // guarded by mu_: this session was accepted
   bool ended_ = false;                                  // guarded by mu_: the session
   absl::Status end_;                                    // guarded by mu_: why
   std::optional<worker::ControllerMessage> last_word_;  // guarded by mu_: Refused, Reform, Shutdown

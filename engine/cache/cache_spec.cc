@@ -21,9 +21,9 @@ absl::Status CacheSpec::Validate(int32_t page_tokens) const {
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (const RowStore& store : layers[layer]) {
       if (page_tokens % store.tokens_per_row != 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "page_tokens = ", page_tokens, ", but layer ", layer, " stores one ",
-            std::string(store.name), " row for ", store.tokens_per_row, " tokens"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("page_tokens = ", page_tokens, ", but layer ", layer, " stores one ",
+                         std::string(store.name), " row for ", store.tokens_per_row, " tokens"));
       }
     }
   }

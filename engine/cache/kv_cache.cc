@@ -21,8 +21,8 @@ absl::StatusOr<KvCache> KvCache::Allocate(const CacheSpec& spec, int32_t page_to
                                           int32_t num_pages, Device& device) {
   RETURN_IF_ERROR(spec.Validate(page_tokens));
   if (num_pages < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("KV cache: num_pages = ", num_pages,
-                                                   ", want >= 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV cache: num_pages = ", num_pages, ", want >= 1"));
   }
   int64_t total = 0;
   for (const LayerCacheSpec& layer : spec.layers) {
@@ -36,10 +36,10 @@ absl::StatusOr<KvCache> KvCache::Allocate(const CacheSpec& spec, int32_t page_to
   for (const LayerCacheSpec& layer : spec.layers) {
     std::vector<TensorView>& views = cache.stores_.emplace_back();
     for (const RowStore& store : layer) {
-      views.push_back(TensorView::Of(
-          next, store.dtype,
-          {num_pages, store.heads, page_tokens / store.tokens_per_row, store.width},
-          device.type()));
+      views.push_back(
+          TensorView::Of(next, store.dtype,
+                         {num_pages, store.heads, page_tokens / store.tokens_per_row, store.width},
+                         device.type()));
       next += StoreBytes(store, page_tokens, num_pages);
     }
   }

@@ -39,7 +39,7 @@ struct ForwardContext {
 };
 
 // The largest step that a model must have workspace for.
-struct StepLimits {
+struct LargestStep {
   int64_t tokens = 0;
   int64_t sequences = 0;
   int64_t logit_rows = 0;  // of one call to Logits

@@ -41,6 +41,7 @@ absl::StatusOr<LlamaAttention> LlamaAttention::Load(const LlamaAttentionConfig& 
                                                   {prefix + ".v_proj", kv_outputs, kv}};
   LlamaAttention layer;
   layer.hidden_size_ = config.hidden_size;
+  layer.cache_layer_ = config.cache_layer;
   layer.shape_ = {.q_heads = static_cast<int32_t>(heads.q.size()),
                   .kv_heads = static_cast<int32_t>(heads.kv.size()),
                   .head_dim = static_cast<int32_t>(d)};
@@ -53,7 +54,7 @@ absl::StatusOr<LlamaAttention> LlamaAttention::Load(const LlamaAttentionConfig& 
   return layer;
 }
 
-absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& batch, int32_t layer,
+absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& batch,
                                      const TensorView& inv_freq, const TensorView& x,
                                      const TensorView& out) const {
   WorkspaceScope scope(ctx.op.workspace);
@@ -66,11 +67,11 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
   ASSIGN_OR_RETURN(const TensorView attended,
                    TakeActivation(scope, ctx.op, x.dtype, tokens, nq * d));
   RETURN_IF_ERROR(qkv_proj_.Forward(ctx.op, x, qkv));
-  RETURN_IF_ERROR(Rope(ctx.op, {.x = Heads(qkv, 0, nq + nkv, d),
-                                .positions = batch.positions,
-                                .inv_freq = inv_freq}));
-  const TensorView& k_cache = ctx.cache.store(layer, kKeyStore);
-  const TensorView& v_cache = ctx.cache.store(layer, kValueStore);
+  RETURN_IF_ERROR(
+      Rope(ctx.op,
+           {.x = Heads(qkv, 0, nq + nkv, d), .positions = batch.positions, .inv_freq = inv_freq}));
+  const TensorView& k_cache = ctx.cache.store(cache_layer_, kKeyStore);
+  const TensorView& v_cache = ctx.cache.store(cache_layer_, kValueStore);
   RETURN_IF_ERROR(KvAppend(ctx.op, {.k = Heads(qkv, nq, nq + nkv, d),
                                     .v = Heads(qkv, nq + nkv, nq + 2 * nkv, d),
                                     .slots = batch.cache_slots,
@@ -88,7 +89,7 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
   return o_proj_.Forward(ctx, attended, out);
 }
 
-int64_t LlamaAttention::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+int64_t LlamaAttention::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const DType dtype = ActivationDType(device.type());
   const int64_t q_width = int64_t{shape_.q_heads} * shape_.head_dim;
   const int64_t linear = LinearWorkspaceBytes(device, std::max(hidden_size_, q_width),

@@ -18,6 +18,7 @@ struct LlamaAttentionConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   bool bias = false;
+  int32_t cache_layer = 0;  // whose stores of the cache are this layer's
 };
 
 // Immutable after load.
@@ -31,18 +32,18 @@ class LlamaAttention final {
   const PagedAttentionShape& shape() const { return shape_; }
 
   // out = o_proj(attention(rope(qkv_proj(x)))), summed over the ranks; x and out are [T, hidden].
-  // Appends the step's keys and values to the cache of `layer`. inv_freq: [head_dim / 2] f32.
-  absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, int32_t layer,
-                       const TensorView& inv_freq, const TensorView& x,
-                       const TensorView& out) const;
+  // Appends the step's keys and values to the cache. inv_freq: [head_dim / 2] f32.
+  absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& inv_freq,
+                       const TensorView& x, const TensorView& out) const;
 
   // Workspace bytes that Forward needs at most, its ops' included.
-  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const;
+  int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const;
 
  private:
   LlamaAttention() = default;
 
   int64_t hidden_size_ = 0;
+  int32_t cache_layer_ = 0;
   PagedAttentionShape shape_;
   float scale_ = 0;
   ColumnParallelLinear qkv_proj_;  // rows of q, then k, then v

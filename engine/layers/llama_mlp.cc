@@ -14,19 +14,19 @@ absl::StatusOr<LlamaMlp> LlamaMlp::Load(const LlamaMlpConfig& config, const std:
                                         LoadContext& ctx) {
   const int64_t width = config.intermediate_size;
   if (width < ctx.size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        prefix, ": tensor parallel size ", ctx.size, " exceeds the ", width, " MLP columns"));
+    return absl::InvalidArgumentError(absl::StrCat(prefix, ": tensor parallel size ", ctx.size,
+                                                   " exceeds the ", width, " MLP columns"));
   }
   const Range part = BalancedRange(width, ctx.size, ctx.rank);
   const ColumnParallelLinear::Projection gate_up[] = {{prefix + ".gate_proj", width, part},
                                                       {prefix + ".up_proj", width, part}};
   LlamaMlp layer;
   layer.hidden_size_ = config.hidden_size;
-  ASSIGN_OR_RETURN(layer.gate_up_proj_, ColumnParallelLinear::Load(gate_up, config.hidden_size,
-                                                                   config.bias, ctx));
-  ASSIGN_OR_RETURN(layer.down_proj_, RowParallelLinear::Load({prefix + ".down_proj",
-                                                              config.hidden_size, width, part},
-                                                             config.bias, ctx));
+  ASSIGN_OR_RETURN(layer.gate_up_proj_,
+                   ColumnParallelLinear::Load(gate_up, config.hidden_size, config.bias, ctx));
+  ASSIGN_OR_RETURN(layer.down_proj_,
+                   RowParallelLinear::Load({prefix + ".down_proj", config.hidden_size, width, part},
+                                           config.bias, ctx));
   return layer;
 }
 
@@ -36,14 +36,13 @@ absl::Status LlamaMlp::Forward(ForwardContext& ctx, const TensorView& x,
   const int64_t width = gate_up_proj_.outputs() / 2;
   ASSIGN_OR_RETURN(const TensorView gate_up,
                    TakeActivation(scope, ctx.op, x.dtype, x.dim(0), 2 * width));
-  ASSIGN_OR_RETURN(const TensorView gated,
-                   TakeActivation(scope, ctx.op, x.dtype, x.dim(0), width));
+  ASSIGN_OR_RETURN(const TensorView gated, TakeActivation(scope, ctx.op, x.dtype, x.dim(0), width));
   RETURN_IF_ERROR(gate_up_proj_.Forward(ctx.op, x, gate_up));
   RETURN_IF_ERROR(Swiglu(ctx.op, {.x = gate_up, .y = gated}));
   return down_proj_.Forward(ctx, gated, out);
 }
 
-int64_t LlamaMlp::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+int64_t LlamaMlp::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const DType dtype = ActivationDType(device.type());
   const int64_t width = gate_up_proj_.outputs() / 2;
   return ActivationBytes(dtype, limits.tokens, 2 * width) +

@@ -30,7 +30,7 @@ class LlamaMlp final {
   absl::Status Forward(ForwardContext& ctx, const TensorView& x, const TensorView& out) const;
 
   // That Forward needs at most, its ops' included.
-  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const;
+  int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const;
 
  private:
   LlamaMlp() = default;

@@ -41,10 +41,9 @@ absl::Status ColumnParallelLinear::Forward(const OpContext& op, const TensorView
 absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, bool bias,
                                                           LoadContext& ctx) {
   RowParallelLinear layer;
-  ASSIGN_OR_RETURN(layer.weight_,
-                   ctx.weights.Load(MatrixPart(p.prefix + ".weight", p.outputs, p.inputs,
-                                               {0, p.outputs}, p.part),
-                                    ctx.weight_dtype));
+  ASSIGN_OR_RETURN(layer.weight_, ctx.weights.Load(MatrixPart(p.prefix + ".weight", p.outputs,
+                                                              p.inputs, {0, p.outputs}, p.part),
+                                                   ctx.weight_dtype));
   if (bias) {
     const Range part = {0, ctx.rank == 0 ? p.outputs : 0};
     ASSIGN_OR_RETURN(layer.bias_, ctx.weights.Load(VectorPart(p.prefix + ".bias", p.outputs, part),
@@ -55,7 +54,8 @@ absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, b
 
 absl::Status RowParallelLinear::Forward(ForwardContext& ctx, const TensorView& x,
                                         const TensorView& y) const {
-  RETURN_IF_ERROR(Linear(ctx.op, {.x = x, .weight = weight_.view, .bias = BiasView(bias_), .y = y}));
+  RETURN_IF_ERROR(
+      Linear(ctx.op, {.x = x, .weight = weight_.view, .bias = BiasView(bias_), .y = y}));
   return ctx.comm.AllReduceSum(y, ctx.op.stream);
 }
 

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-// y = x W^T + b with W cut by outputs: every rank has the whole x and computes its own columns of y.
-// Several projections of the same x, such as q, k and v, are one product. Immutable after load.
+// y = x W^T + b with W cut by outputs: every rank has the whole x and computes its own columns of
+// y. Several projections of the same x, such as q, k and v, are one product. Immutable after load.
 class ColumnParallelLinear final {
  public:
   struct Projection {

@@ -14,18 +14,18 @@ namespace {
 absl::StatusOr<Range> RowsOf(const VocabConfig& config, const std::string& name,
                              const LoadContext& ctx) {
   if (config.vocab_size < ctx.size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": tensor parallel size ", ctx.size, " exceeds the vocabulary of ",
-                     config.vocab_size));
+    return absl::InvalidArgumentError(absl::StrCat(name, ": tensor parallel size ", ctx.size,
+                                                   " exceeds the vocabulary of ",
+                                                   config.vocab_size));
   }
   return BalancedRange(config.vocab_size, ctx.size, ctx.rank);
 }
 
 absl::StatusOr<Weight> LoadRows(const VocabConfig& config, const std::string& name, Range rows,
                                 LoadContext& ctx) {
-  return ctx.weights.Load(MatrixPart(name, config.vocab_size, config.hidden_size, rows,
-                                     {0, config.hidden_size}),
-                          ctx.weight_dtype);
+  return ctx.weights.Load(
+      MatrixPart(name, config.vocab_size, config.hidden_size, rows, {0, config.hidden_size}),
+      ctx.weight_dtype);
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ absl::Status LmHead::Forward(ForwardContext& ctx, const TensorView& hidden,
   return absl::OkStatus();
 }
 
-int64_t LmHead::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+int64_t LmHead::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const int64_t linear = LinearWorkspaceBytes(device, config_.hidden_size, weight_.dim(0));
   if (rows_by_rank_.size() == 1) return linear;
   return linear + ActivationBytes(DType::kF32, limits.logit_rows, weight_.dim(0)) +

@@ -54,7 +54,7 @@ class LmHead final {
                        const TensorView& logits) const;
 
   // That Forward needs at most, its ops' included.
-  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const;
+  int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const;
 
  private:
   VocabConfig config_;

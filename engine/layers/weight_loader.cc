@@ -48,10 +48,10 @@ absl::StatusOr<Weight> WeightLoader::Load(absl::Span<const WeightPart> parts, DT
   ASSIGN_OR_RETURN(Weight weight,
                    Place(bytes, [&](char* host) { return Fill(parts, dtype, host); }));
   void* data = weight.memory.data();
-  weight.view = parts[0].ranges.size() == 1
-                    ? TensorView::Of(data, dtype, {rows}, device_->type())
-                    : TensorView::Of(data, dtype, {rows, parts[0].ranges[1].size()},
-                                     device_->type());
+  weight.view =
+      parts[0].ranges.size() == 1
+          ? TensorView::Of(data, dtype, {rows}, device_->type())
+          : TensorView::Of(data, dtype, {rows, parts[0].ranges[1].size()}, device_->type());
   if (progress_) progress_(bytes_, total_);
   return weight;
 }
@@ -78,8 +78,8 @@ absl::StatusOr<Weight> WeightLoader::Place(int64_t bytes,
   }
   const auto staging = std::make_unique<char[]>(static_cast<size_t>(bytes));
   RETURN_IF_ERROR(fill(staging.get()));
-  RETURN_IF_ERROR(device_->Copy(weight.memory.data(), staging.get(), bytes,
-                                CopyKind::kHostToDevice, Stream()));
+  RETURN_IF_ERROR(
+      device_->Copy(weight.memory.data(), staging.get(), bytes, CopyKind::kHostToDevice, Stream()));
   RETURN_IF_ERROR(device_->Synchronize(Stream()));
   return weight;
 }

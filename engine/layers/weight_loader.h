@@ -33,8 +33,7 @@ struct WeightPart {
 };
 
 WeightPart VectorPart(std::string name, int64_t size, Range part);
-WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part,
-                      Range col_part);
+WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part, Range col_part);
 
 // Owns a weight in device memory. Empty when it was only recorded.
 struct Weight {
@@ -89,8 +88,8 @@ struct LoadContext {
   WeightLoader& weights;
   int32_t rank = 0;  // of the tensor-parallel group
   int32_t size = 1;
-  DType weight_dtype = DType::kBF16;   // of matrices
-  DType vector_dtype = DType::kF32;    // of norms and biases: that of activations
+  DType weight_dtype = DType::kBF16;  // of matrices
+  DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape

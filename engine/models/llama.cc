@@ -24,16 +24,15 @@ RopeType RopeTypeOf(RopeScaling scaling) {
 }
 
 absl::StatusOr<Weight> LoadFrequencies(const ModelConfig& config, LoadContext& ctx) {
-  ASSIGN_OR_RETURN(
-      std::vector<float> inv_freq,
-      RopeFrequencies({.type = RopeTypeOf(config.rope.type),
-                       .dim = config.head_dim,
-                       .theta = config.rope.theta,
-                       .factor = config.rope.factor,
-                       .low_freq_factor = config.rope.low_freq_factor,
-                       .high_freq_factor = config.rope.high_freq_factor,
-                       .original_max_position =
-                           static_cast<int32_t>(config.rope.original_max_position)}));
+  ASSIGN_OR_RETURN(std::vector<float> inv_freq,
+                   RopeFrequencies({.type = RopeTypeOf(config.rope.type),
+                                    .dim = config.head_dim,
+                                    .theta = config.rope.theta,
+                                    .factor = config.rope.factor,
+                                    .low_freq_factor = config.rope.low_freq_factor,
+                                    .high_freq_factor = config.rope.high_freq_factor,
+                                    .original_max_position =
+                                        static_cast<int32_t>(config.rope.original_max_position)}));
   if (config.rope.frequency_dtype == DType::kBF16) {
     for (float& f : inv_freq) f = ToFloat(ToBFloat16(f));
   }
@@ -54,7 +53,8 @@ absl::StatusOr<LlamaModel::Layer> LlamaModel::LoadLayer(const ModelConfig& confi
                                          .num_heads = config.num_heads,
                                          .num_kv_heads = config.num_kv_heads,
                                          .head_dim = config.head_dim,
-                                         .bias = config.attention_bias},
+                                         .bias = config.attention_bias,
+                                         .cache_layer = index},
                                         prefix + ".self_attn", ctx));
   ASSIGN_OR_RETURN(NormLayer post_norm,
                    NormLayer::Load(prefix + ".post_attention_layernorm.weight", hidden, eps, ctx));
@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& confi
   std::unique_ptr<LlamaModel> model(new LlamaModel());
   model->vocab_ = {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size};
   ASSIGN_OR_RETURN(model->inv_freq_, LoadFrequencies(config, ctx));
-  ASSIGN_OR_RETURN(model->embed_tokens_, VocabParallelEmbedding::Load(
-                                             model->vocab_, "model.embed_tokens.weight", ctx));
+  ASSIGN_OR_RETURN(model->embed_tokens_,
+                   VocabParallelEmbedding::Load(model->vocab_, "model.embed_tokens.weight", ctx));
   for (int32_t i = 0; i < config.num_layers; ++i) {
     ASSIGN_OR_RETURN(Layer layer, LoadLayer(config, i, ctx));
     model->cache_spec_.layers.push_back(
@@ -111,8 +111,7 @@ absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
     const Layer& layer = layers_[i];
     const bool last = i + 1 == layers_.size();
     const NormLayer& next_norm = last ? final_norm_ : layers_[i + 1].input_norm;
-    RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, static_cast<int32_t>(i), inv_freq_.view,
-                                            hidden, delta));
+    RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, inv_freq_.view, hidden, delta));
     RETURN_IF_ERROR(layer.post_attention_norm.AddForward(ctx.op, delta, residual, hidden));
     RETURN_IF_ERROR(layer.mlp.Forward(ctx, hidden, delta));
     RETURN_IF_ERROR(next_norm.AddForward(ctx.op, delta, residual, hidden));
@@ -125,7 +124,7 @@ absl::Status LlamaModel::Logits(ForwardContext& ctx, const TensorView& hidden,
   return lm_head_.Forward(ctx, hidden, logits);
 }
 
-int64_t LlamaModel::WorkspaceBytes(Device& device, const StepLimits& limits) const {
+int64_t LlamaModel::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const Layer& layer = layers_[0];  // all alike
   const int64_t inner = std::max(layer.attention.WorkspaceBytes(device, limits),
                                  layer.mlp.WorkspaceBytes(device, limits));

@@ -33,7 +33,7 @@ class LlamaModel final : public Model {
   const CacheSpec& cache_spec() const override { return cache_spec_; }
   int64_t hidden_size() const override { return vocab_.hidden_size; }
   int64_t vocab_size() const override { return vocab_.vocab_size; }
-  int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const override;
+  int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const override;
 
  private:
   struct Layer {

@@ -26,7 +26,8 @@ absl::StatusOr<const ModelEntry*> FindModel(const ModelConfig& config) {
   for (const ModelEntry& entry : kModels) {
     if (entry.family == config.family) return &entry;
   }
-  return absl::UnimplementedError(absl::StrCat("model_type \"", config.model_type, "\" has no model"));
+  return absl::UnimplementedError(
+      absl::StrCat("model_type \"", config.model_type, "\" has no model"));
 }
 
 LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, DType vector_dtype) {

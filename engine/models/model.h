@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-// Immutable after load. Worker thread. All ranks of a group make the same calls with the same batch.
+// Immutable after load. Worker thread. All ranks of a group make the same calls with the same
+// batch.
 class Model {
  public:
   virtual ~Model() = default;
@@ -28,7 +29,7 @@ class Model {
   virtual int64_t hidden_size() const = 0;
   virtual int64_t vocab_size() const = 0;
   // Workspace that Forward and Logits need at most, their ops' included.
-  virtual int64_t WorkspaceBytes(Device& device, const StepLimits& limits) const = 0;
+  virtual int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const = 0;
 };
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Collectives between the ranks of one group. Implementations live in distributed/comm (gloo, NCCL);
-// ThreadGroup here joins ranks that are threads of one process.
+// Collectives between the ranks of one group. Implementations live in distributed/comm (gloo,
+// NCCL); ThreadGroup here joins ranks that are threads of one process.
 #ifndef ENGINE_PARALLEL_COMMUNICATOR_H_
 #define ENGINE_PARALLEL_COMMUNICATOR_H_
 
@@ -13,8 +13,8 @@ namespace millrace {
 
 // All ranks call the same collectives in the same order with the same shapes. Worker thread only,
 // except Abort. Tensors are contiguous, on the communicator's device, ordered on `stream`.
-// Errors: UNAVAILABLE naming the operation when a peer is gone, DEADLINE_EXCEEDED on time-out; after
-// an error the communicator is dead and every later call fails.
+// Errors: UNAVAILABLE naming the operation when a peer is gone, DEADLINE_EXCEEDED on time-out;
+// after an error the communicator is dead and every later call fails.
 class Communicator {
  public:
   virtual ~Communicator() = default;

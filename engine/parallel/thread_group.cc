@@ -57,8 +57,8 @@ class ThreadGroup::Shared final {
       return absl::OkStatus();
     }
     const uint64_t meeting = generation_;
-    const bool in_time = changed_.wait_for(
-        lock, timeout_, [&] { return generation_ != meeting || !failure_.ok(); });
+    const bool in_time =
+        changed_.wait_for(lock, timeout_, [&] { return generation_ != meeting || !failure_.ok(); });
     if (generation_ != meeting) return absl::OkStatus();
     if (in_time) return failure_;
     return Fail(absl::DeadlineExceededError(
@@ -102,9 +102,9 @@ class ThreadGroup::Shared final {
     for (const Offer& offer : offers_) {
       if (offer.collective != first.collective || offer.elements != first.elements ||
           offer.in.dtype != first.in.dtype || offer.root != first.root) {
-        return absl::InternalError(absl::StrCat(
-            "ranks disagree: ", Name(first.collective), " of ", first.in.ToString(), " against ",
-            Name(offer.collective), " of ", offer.in.ToString()));
+        return absl::InternalError(
+            absl::StrCat("ranks disagree: ", Name(first.collective), " of ", first.in.ToString(),
+                         " against ", Name(offer.collective), " of ", offer.in.ToString()));
       }
     }
     return absl::OkStatus();
@@ -139,8 +139,8 @@ class ThreadGroup::Rank final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream) override {
     RETURN_IF_ERROR(CheckHostTensor(Collective::kAllReduceSum, x));
     if (x.dtype != DType::kF32 && x.dtype != DType::kBF16) {
-      return absl::InvalidArgumentError(absl::StrCat("AllReduceSum: ", x.ToString(),
-                                                     ", want float32 or bfloat16"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("AllReduceSum: ", x.ToString(), ", want float32 or bfloat16"));
     }
     RETURN_IF_ERROR(shared_.Meet(rank_, {Collective::kAllReduceSum, x, x.size(), 0}));
     // Each rank sums its own part for everybody.

@@ -18,7 +18,8 @@ std::vector<absl::Status> OnAllRanks(ThreadGroup& group,
   std::vector<absl::Status> statuses(static_cast<size_t>(group.size()));
   std::vector<std::thread> threads;
   for (int32_t r = 0; r < group.size(); ++r) {
-    threads.emplace_back([&, r] { statuses[static_cast<size_t>(r)] = body(group.communicator(r)); });
+    threads.emplace_back(
+        [&, r] { statuses[static_cast<size_t>(r)] = body(group.communicator(r)); });
   }
   for (std::thread& t : threads) t.join();
   return statuses;

@@ -54,8 +54,8 @@ class LocalExecutor final : public StepExecutor {
   std::vector<std::unique_ptr<Rank>> ranks_;  // after group_: its threads use it
   std::vector<RankMemory> memory_;
   ModelConfig model_config_;
-  int32_t launched_ = 0;   // and not collected
-  absl::Status failure_;   // the first error; everything fails with it from then on
+  int32_t launched_ = 0;  // and not collected
+  absl::Status failure_;  // the first error; everything fails with it from then on
 };
 
 }  // namespace millrace

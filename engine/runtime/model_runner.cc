@@ -19,8 +19,8 @@ absl::Status CheckConfig(const RunnerConfig& c) {
     return absl::InvalidArgumentError(absl::StrCat(field, " = ", value, ", want ", want));
   };
   if (c.dtype != DType::kF32 && c.dtype != DType::kBF16) {
-    return absl::InvalidArgumentError(absl::StrCat("dtype ", std::string(DTypeName(c.dtype)),
-                                                   ", want float32 or bfloat16"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype ", std::string(DTypeName(c.dtype)), ", want float32 or bfloat16"));
   }
   if (c.kv_dtype != DType::kF32 && c.kv_dtype != DType::kBF16) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -48,8 +48,7 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeights(const RunnerConfig& co
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const RunnerConfig& config,
-                                                                 Device& device,
-                                                                 Communicator& comm,
+                                                                 Device& device, Communicator& comm,
                                                                  const LoadProgress& progress) {
   RETURN_IF_ERROR(CheckConfig(config));
   std::unique_ptr<ModelRunner> runner(new ModelRunner(config, device, comm));
@@ -67,8 +66,7 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
                                     .kv_dtype = config_.kv_dtype,
                                     .rank = comm_.rank(),
                                     .size = comm_.size()};
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source,
-                   OpenWeights(config_, model_config_));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, OpenWeights(config_, model_config_));
   ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, progress));
   return loaded_.model->cache_spec().Validate(config_.page_tokens);
 }
@@ -89,17 +87,16 @@ absl::Status ModelRunner::AllocateBuffers() {
   const DType dtype = ActivationDType(device_.type());
   ASSIGN_OR_RETURN(hidden_memory_,
                    device_.Allocate(tokens * model.hidden_size() * DTypeBytes(dtype)));
-  hidden_ = TensorView::Of(hidden_memory_.data(), dtype, {tokens, model.hidden_size()},
-                           device_.type());
+  hidden_ =
+      TensorView::Of(hidden_memory_.data(), dtype, {tokens, model.hidden_size()}, device_.type());
   ASSIGN_OR_RETURN(samples_memory_, device_.Allocate(limits.max_num_seqs * 4));
-  samples_ = TensorView::Of(samples_memory_.data(), DType::kI32, {limits.max_num_seqs},
-                            device_.type());
+  samples_ =
+      TensorView::Of(samples_memory_.data(), DType::kI32, {limits.max_num_seqs}, device_.type());
   ASSIGN_OR_RETURN(batch_, StepBatch::Create(limits, device_));
   ASSIGN_OR_RETURN(outputs_, StepOutputs::Create(model, limits, device_));
 
-  const StepLimits step = {.tokens = tokens,
-                           .sequences = limits.max_num_seqs,
-                           .logit_rows = outputs_->max_rows()};
+  const LargestStep step = {
+      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows()};
   const int64_t bytes =
       std::max(model.WorkspaceBytes(device_, step), outputs_->WorkspaceBytes(device_));
   ASSIGN_OR_RETURN(workspace_memory_, device_.Allocate(bytes));
@@ -152,11 +149,11 @@ absl::Status ModelRunner::ShareSamples(const StepPlan& plan, StepResult& result)
   const int64_t count = static_cast<int64_t>(ids.size());
   if (comm_.size() > 1) {
     const TensorView samples = samples_.Rows(0, count);
-    RETURN_IF_ERROR(device_.Copy(samples.data, ids.data(), count * 4, CopyKind::kHostToDevice,
-                                 stream_));
+    RETURN_IF_ERROR(
+        device_.Copy(samples.data, ids.data(), count * 4, CopyKind::kHostToDevice, stream_));
     RETURN_IF_ERROR(comm_.Broadcast(samples, /*root=*/0, stream_));
-    RETURN_IF_ERROR(device_.Copy(ids.data(), samples.data, count * 4, CopyKind::kDeviceToHost,
-                                 stream_));
+    RETURN_IF_ERROR(
+        device_.Copy(ids.data(), samples.data, count * 4, CopyKind::kDeviceToHost, stream_));
     RETURN_IF_ERROR(device_.Synchronize(stream_));
   }
   size_t next = 0;

@@ -69,14 +69,14 @@ class ModelRunner final {
   Buffer workspace_memory_;
   Workspace workspace_;
   Buffer hidden_memory_;
-  TensorView hidden_;   // [max_num_batched_tokens, hidden_size]
+  TensorView hidden_;  // [max_num_batched_tokens, hidden_size]
   Buffer samples_memory_;
   TensorView samples_;  // [max_num_seqs] i32
   std::optional<StepBatch> batch_;
   std::optional<StepOutputs> outputs_;
   PagedAttentionPlan attention_plan_;
 
-  std::optional<KvCache> cache_;    // after AllocateCache, like slots_
+  std::optional<KvCache> cache_;  // after AllocateCache, like slots_
   std::optional<SlotTable> slots_;
 };
 

@@ -60,10 +60,9 @@ absl::Status CheckInit(const SlotInit& init, const PlanLimits& limits) {
   }
   RETURN_IF_ERROR(CheckIds("history", init.history, 0, limits.vocab_size));
   if (init.prompt_tokens < 0 || init.output_tokens < 0 ||
-      (!init.history.empty() &&
-       static_cast<size_t>(init.prompt_tokens) > init.history.size())) {
-    return Bad("prompt_tokens = ", init.prompt_tokens, " and output_tokens = ",
-               init.output_tokens, " do not fit a history of ", init.history.size());
+      (!init.history.empty() && static_cast<size_t>(init.prompt_tokens) > init.history.size())) {
+    return Bad("prompt_tokens = ", init.prompt_tokens, " and output_tokens = ", init.output_tokens,
+               " do not fit a history of ", init.history.size());
   }
   return absl::OkStatus();
 }
@@ -161,7 +160,9 @@ SlotTable::SlotTable(const PlanLimits& limits)
 }
 
 absl::Status SlotTable::Validate(const StepPlan& plan) const {
-  const auto in_step = [&](const auto&... parts) { return Bad("step ", plan.step, ": ", parts...); };
+  const auto in_step = [&](const auto&... parts) {
+    return Bad("step ", plan.step, ": ", parts...);
+  };
   if (last_step_ >= 0 && plan.step != last_step_ + 1) return in_step("follows step ", last_step_);
   if (plan.step < 0) return in_step("want a step >= 0");
   if (plan.sequences.empty()) return in_step("no sequences");

@@ -120,8 +120,14 @@ const BadPlan kBadFirstPlans[] = {
        First(p).prompt_logprobs = true;
        First(p).score_targets = {1, 2, 3, 4, 100};
      }},
-    {"logits_rows[1] = 5", [](StepPlan& p) { First(p).logits_rows = {0, 5}; }},
-    {"do not ascend", [](StepPlan& p) { First(p).logits_rows = {2, 2}; }},
+    {"logits_rows[1] = 5",
+     [](StepPlan& p) {
+       First(p).logits_rows = {0, 5};
+     }},
+    {"do not ascend",
+     [](StepPlan& p) {
+       First(p).logits_rows = {2, 2};
+     }},
     {"a history of 21", [](StepPlan& p) { First(p).init->history.assign(21, 1); }},
     {"history[0] = 100", [](StepPlan& p) { First(p).init->history = {100}; }},
     {"prompt_tokens = 3",
@@ -145,7 +151,10 @@ const BadPlan kBadFirstPlans[] = {
      }},
     {"21 logprobs", [](StepPlan& p) { First(p).init->sampling.num_logprobs = 21; }},
     {"21 logprobs", [](StepPlan& p) { First(p).init->sampling.num_prompt_logprobs = 21; }},
-    {"logit_bias[100]", [](StepPlan& p) { First(p).init->sampling.logit_bias = {{100, 1.0f}}; }},
+    {"logit_bias[100]",
+     [](StepPlan& p) {
+       First(p).init->sampling.logit_bias = {{100, 1.0f}};
+     }},
     {"a step >= 0", [](StepPlan& p) { p.step = -1; }},
 };
 
@@ -170,7 +179,10 @@ const BadPlan kBadLaterPlans[] = {
        First(p).tokens = {1};
        First(p).new_pages = {9};
      }},
-    {"do not fit into 2 pages", [](StepPlan& p) { First(p).tokens = {1, 2, 3, 4}; }},
+    {"do not fit into 2 pages",
+     [](StepPlan& p) {
+       First(p).tokens = {1, 2, 3, 4};
+     }},
     {"no sequence was put", [](StepPlan& p) { First(p).slot = 0; }},
 };
 

@@ -57,8 +57,8 @@ void StepBatch::PackSequence(const SequencePlan& plan, const Slot& slot, int64_t
   std::fill(std::copy(slot.pages.begin(), slot.pages.end(), table), table + table_pages_, -1);
   for (int32_t i = 0; i < tokens; ++i) {
     // After a numeric fault there is no last token; any id does, since the result is dropped.
-    const int32_t id = plan.tokens.empty() ? std::max(0, slot.last_token)
-                                           : plan.tokens[static_cast<size_t>(i)];
+    const int32_t id =
+        plan.tokens.empty() ? std::max(0, slot.last_token) : plan.tokens[static_cast<size_t>(i)];
     const int32_t position = plan.position + i;
     const int64_t page = slot.pages[static_cast<size_t>(position / page_tokens_)];
     Host<int32_t>(layout_.token_ids)[first + i] = id;

@@ -115,8 +115,8 @@ absl::StatusOr<StepOutputs> StepOutputs::Create(const Model& model, const PlanLi
   outputs.max_rows_ =
       std::clamp<int64_t>(logits_bytes / row_bytes, 1, limits.max_num_batched_tokens);
   const DType dtype = ActivationDType(device.type());
-  ASSIGN_OR_RETURN(outputs.rows_memory_, device.Allocate(outputs.max_rows_ * model.hidden_size() *
-                                                         DTypeBytes(dtype)));
+  ASSIGN_OR_RETURN(outputs.rows_memory_,
+                   device.Allocate(outputs.max_rows_ * model.hidden_size() * DTypeBytes(dtype)));
   outputs.rows_ = TensorView::Of(outputs.rows_memory_.data(), dtype,
                                  {outputs.max_rows_, model.hidden_size()}, device.type());
   ASSIGN_OR_RETURN(outputs.logits_memory_, device.Allocate(outputs.max_rows_ * row_bytes));
@@ -131,9 +131,9 @@ absl::Status StepOutputs::AllocateSampled(Device& device) {
   ASSIGN_OR_RETURN(sampled_memory_, device.Allocate(max_rows_ * (3 + 2 * kTop) * 4));
   char* next = static_cast<char*>(sampled_memory_.data());
   const auto place = [&](DType dtype, int64_t columns) {
-    const TensorView view =
-        columns == 1 ? TensorView::Of(next, dtype, {max_rows_}, device.type())
-                     : TensorView::Of(next, dtype, {max_rows_, columns}, device.type());
+    const TensorView view = columns == 1
+                                ? TensorView::Of(next, dtype, {max_rows_}, device.type())
+                                : TensorView::Of(next, dtype, {max_rows_, columns}, device.type());
     next += max_rows_ * columns * 4;
     return view;
   };
@@ -203,14 +203,14 @@ absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots
                          .logprob = sampled_.logprob.Rows(0, count),
                          .top_ids = sampled_.top_ids.Rows(0, count),
                          .top_logprobs = sampled_.top_logprobs.Rows(0, count)};
-    RETURN_IF_ERROR(Sample(op, {.logits = logits_.Rows(static_cast<int64_t>(begin),
-                                                       static_cast<int64_t>(end)),
-                                .rows = sample_rows,
-                                .ids = out.ids,
-                                .flags = out.flags,
-                                .logprob = out.logprob,
-                                .top_ids = out.top_ids,
-                                .top_logprobs = out.top_logprobs}));
+    RETURN_IF_ERROR(
+        Sample(op, {.logits = logits_.Rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+                    .rows = sample_rows,
+                    .ids = out.ids,
+                    .flags = out.flags,
+                    .logprob = out.logprob,
+                    .top_ids = out.top_ids,
+                    .top_logprobs = out.top_logprobs}));
     HostCopy<int32_t> ids, flags, top_ids;
     HostCopy<float> logprob, top_logprobs;
     RETURN_IF_ERROR(ids.Start(op, out.ids));
@@ -227,12 +227,13 @@ absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots
       const int32_t asked = sample_rows[i].num_top_logprobs;
       if (!ok || asked < 0) continue;
       const size_t top = i * kSampleTopLogprobs;
-      s.logprobs = ScoredToken{{s.token, logprob[i]},
-                               TopOf(top_ids.at(top), top_logprobs.at(top), asked)};
+      s.logprobs =
+          ScoredToken{{s.token, logprob[i]}, TopOf(top_ids.at(top), top_logprobs.at(top), asked)};
     }
     return absl::OkStatus();
   };
-  return ForRuns(rows, [](const LogitsRow& row) { return row.sample; }, sample_run);
+  return ForRuns(
+      rows, [](const LogitsRow& row) { return row.sample; }, sample_run);
 }
 
 absl::Status StepOutputs::ScoreRows(const OpContext& op, const SlotTable& slots,
@@ -250,18 +251,18 @@ absl::Status StepOutputs::ScoreRows(const OpContext& op, const SlotTable& slots,
       most = std::max(most, top_of(row));
     }
     const TensorView ids = sampled_.ids.Rows(0, count);
-    RETURN_IF_ERROR(op.device.Copy(ids.data, targets.data(), count * 4, CopyKind::kHostToDevice,
-                                   op.stream));
+    RETURN_IF_ERROR(
+        op.device.Copy(ids.data, targets.data(), count * 4, CopyKind::kHostToDevice, op.stream));
     const TensorView logprob = sampled_.logprob.Rows(0, count);
     const TensorView top_ids = sampled_.top_ids.Rows(0, count).Cols(0, most);
     const TensorView top_logprobs = sampled_.top_logprobs.Rows(0, count).Cols(0, most);
-    RETURN_IF_ERROR(TokenLogprobs(op, {.logits = logits_.Rows(static_cast<int64_t>(begin),
-                                                              static_cast<int64_t>(end)),
-                                       .targets = ids,
-                                       .logprob = logprob,
-                                       .rank = sampled_.flags.Rows(0, count),
-                                       .top_ids = top_ids,
-                                       .top_logprobs = top_logprobs}));
+    RETURN_IF_ERROR(TokenLogprobs(
+        op, {.logits = logits_.Rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+             .targets = ids,
+             .logprob = logprob,
+             .rank = sampled_.flags.Rows(0, count),
+             .top_ids = top_ids,
+             .top_logprobs = top_logprobs}));
     HostCopy<float> scores, alternatives;
     HostCopy<int32_t> alternative_ids;
     RETURN_IF_ERROR(scores.Start(op, logprob));
@@ -279,7 +280,8 @@ absl::Status StepOutputs::ScoreRows(const OpContext& op, const SlotTable& slots,
     }
     return absl::OkStatus();
   };
-  return ForRuns(rows, [](const LogitsRow& row) { return row.target >= 0; }, score_run);
+  return ForRuns(
+      rows, [](const LogitsRow& row) { return row.target >= 0; }, score_run);
 }
 
 absl::Status StepOutputs::CopyRaw(const OpContext& op, absl::Span<const LogitsRow> rows,
@@ -289,8 +291,8 @@ absl::Status StepOutputs::CopyRaw(const OpContext& op, absl::Span<const LogitsRo
     std::vector<float> row(static_cast<size_t>(logits_.dim(1)));
     const int64_t index = static_cast<int64_t>(i);
     RETURN_IF_ERROR(op.device.Copy(row.data(), logits_.Rows(index, index + 1).data,
-                                       logits_.dim(1) * DTypeBytes(DType::kF32),
-                                       CopyKind::kDeviceToHost, op.stream));
+                                   logits_.dim(1) * DTypeBytes(DType::kF32),
+                                   CopyKind::kDeviceToHost, op.stream));
     RETURN_IF_ERROR(op.device.Synchronize(op.stream));
     result.sequences[static_cast<size_t>(rows[i].sequence)].logits.push_back(std::move(row));
   }

@@ -16,11 +16,11 @@ namespace millrace {
 
 // A token whose logits are needed, and what for.
 struct LogitsRow {
-  int64_t token = 0;      // of the step
-  int32_t sequence = 0;   // index in the plan
+  int64_t token = 0;     // of the step
+  int32_t sequence = 0;  // index in the plan
   bool sample = false;
-  bool raw = false;       // return the row itself
-  int32_t target = -1;    // >= 0: score this id
+  bool raw = false;     // return the row itself
+  int32_t target = -1;  // >= 0: score this id
 };
 
 // In ascending order of tokens, at most one row per token.
@@ -73,7 +73,7 @@ class StepOutputs final {
   const Model* model_ = nullptr;
   int64_t max_rows_ = 0;
   Buffer rows_memory_;
-  TensorView rows_;    // [max_rows, hidden_size]
+  TensorView rows_;  // [max_rows, hidden_size]
   Buffer logits_memory_;
   TensorView logits_;  // [max_rows, vocab_size] f32
   Buffer sampled_memory_;

@@ -38,7 +38,7 @@ class LineModel final : public Model {
   const CacheSpec& cache_spec() const override { return spec_; }
   int64_t hidden_size() const override { return kHidden; }
   int64_t vocab_size() const override { return kVocab; }
-  int64_t WorkspaceBytes(Device&, const StepLimits&) const override { return 0; }
+  int64_t WorkspaceBytes(Device&, const LargestStep&) const override { return 0; }
 
   mutable int64_t most_rows = 0;
   mutable std::vector<int64_t> seen;

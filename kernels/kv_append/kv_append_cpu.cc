@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kv_append/kv_append_impl.h"
+#include "kernels/simd/simd.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +19,10 @@ void CopyRow(const BFloat16* from, BFloat16* to, int64_t dim) {
   std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(BFloat16));
 }
 void CopyRow(const float* from, BFloat16* to, int64_t dim) {
-  for (int64_t i = 0; i < dim; ++i) to[i] = ToBFloat16(from[i]);
+  constexpr int kLanes = 4;  // of the baseline: memory is slower
+  int64_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) simd::Store<kLanes>(to + i, simd::Load<kLanes>(from + i));
+  for (; i < dim; ++i) to[i] = ToBFloat16(from[i]);
 }
 void CopyRow(const BFloat16* from, float* to, int64_t dim) {
   for (int64_t i = 0; i < dim; ++i) to[i] = ToFloat(from[i]);

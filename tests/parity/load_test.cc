@@ -76,12 +76,23 @@ TEST(LoadTest, RefusesBeforeReadingAndNamesTheTensor) {
   const std::string k_proj = "model.layers.1.self_attn.k_proj.weight";
   const BadCheckpoint kBad[] = {
       {"missing", {k_proj}, [&](TinyLlama& m) { m.Remove(k_proj); }},
-      {"wrong shape", {k_proj, "[24, 49]", "[24, 48]"},
-       [&](TinyLlama& m) { m.Add(k_proj, {24, 49}); }},
-      {"transposed", {k_proj, "[48, 24]"}, [&](TinyLlama& m) { m.Add(k_proj, {48, 24}); }},
-      {"left over", {"model.layers.2.self_attn.q_proj.weight", "does not use"},
-       [](TinyLlama& m) { m.Add("model.layers.2.self_attn.q_proj.weight", {48, 48}); }},
-      {"a bias that the config denies", {"model.layers.0.mlp.up_proj.bias"},
+      {"wrong shape",
+       {k_proj, "[24, 49]", "[24, 48]"},
+       [&](TinyLlama& m) {
+         m.Add(k_proj, {24, 49});
+       }},
+      {"transposed",
+       {k_proj, "[48, 24]"},
+       [&](TinyLlama& m) {
+         m.Add(k_proj, {48, 24});
+       }},
+      {"left over",
+       {"model.layers.2.self_attn.q_proj.weight", "does not use"},
+       [](TinyLlama& m) {
+         m.Add("model.layers.2.self_attn.q_proj.weight", {48, 48});
+       }},
+      {"a bias that the config denies",
+       {"model.layers.0.mlp.up_proj.bias"},
        [](TinyLlama& m) { m.Add("model.layers.0.mlp.up_proj.bias", {70}); }},
   };
   for (const BadCheckpoint& bad : kBad) {

@@ -186,8 +186,14 @@ struct NamedShape {
 const NamedShape kShapes[] = {
     {"gqa", {}},
     {"mha_tied_biased",
-     {.hidden = 40, .heads = 5, .kv_heads = 5, .tied = true, .attention_bias = true, .mlp_bias = true}},
-    {"mqa_linear_rope", {.layers = 3, .heads = 4, .kv_heads = 1, .head_dim = 16, .rope_factor = 2.5}},
+     {.hidden = 40,
+      .heads = 5,
+      .kv_heads = 5,
+      .tied = true,
+      .attention_bias = true,
+      .mlp_bias = true}},
+    {"mqa_linear_rope",
+     {.layers = 3, .heads = 4, .kv_heads = 1, .head_dim = 16, .rope_factor = 2.5}},
 };
 
 TEST(ParityTest, AgreesWithTheFormulas) {
@@ -244,8 +250,9 @@ TEST(ParityTest, ABatchChangesNoBit) {
   std::vector<Request> requests;
   // Few enough tokens for one step: a prompt cut in two may round differently.
   for (int32_t i = 0; i < 8; ++i) {
-    requests.push_back(i % 2 == 0 ? Greedy(Prompt(3 + 3 * i, i), 20, true)
-                                  : Sampled(Prompt(2 + 2 * i, i), 20, static_cast<uint64_t>(i / 2)));
+    requests.push_back(i % 2 == 0
+                           ? Greedy(Prompt(3 + 3 * i, i), 20, true)
+                           : Sampled(Prompt(2 + 2 * i, i), 20, static_cast<uint64_t>(i / 2)));
   }
   const std::vector<Output> together = RunAll(*engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) {

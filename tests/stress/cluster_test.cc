@@ -165,10 +165,8 @@ TEST_F(ClusterTest, WrongSecretIsRefusedOnBothSides) {
   StartHub(1);
   WorkerOptions options;
   options.secret = "another secret altogether";
-  const absl::Time begin = absl::Now();
   EXPECT_EQ(Add({}, options)->Wait().code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(Add({}, options)->Wait().code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
   const auto worker = Add();
   ASSERT_TRUE(hub_->WaitForGroup().ok()) << "the hub serves on";
   EXPECT_EQ(listener_.Count("refused a peer"), 1) << "once a minute\n" << listener_.All();

@@ -41,8 +41,8 @@ CaseReport Compare(const GoldenCase& want, const CaseOutput& got) {
   for (size_t i = 0; i < want.greedy.size(); ++i) {
     const double margin = static_cast<double>(want.greedy_top2[i][0]) - want.greedy_top2[i][1];
     if (i < got.margins.size()) {
-      report.margin_error = std::max(
-          report.margin_error, Difference(static_cast<float>(margin), got.margins[i]));
+      report.margin_error =
+          std::max(report.margin_error, Difference(static_cast<float>(margin), got.margins[i]));
     }
     if (i < got.tokens.size() && got.tokens[i] == want.greedy[i]) {
       ++report.greedy_agreed;

@@ -13,7 +13,8 @@ namespace millrace {
 
 // What one run of a case gave.
 struct CaseOutput {
-  std::vector<std::vector<float>> logits;  // full rows at the case's positions; empty: not asked for
+  std::vector<std::vector<float>>
+      logits;  // full rows at the case's positions; empty: not asked for
   std::vector<int32_t> tokens;
   std::vector<float> margins;  // best minus second best logit at each step
   int32_t cached_tokens = 0;   // of the prompt, by the prefix cache
@@ -21,7 +22,7 @@ struct CaseOutput {
 
 struct CaseReport {
   bool has_logits = false;
-  double logit_error = 0;    // largest absolute difference; infinite where one is not finite
+  double logit_error = 0;  // largest absolute difference; infinite where one is not finite
   // Largest difference of the margins up to the parting: an error bound for steps without rows.
   double margin_error = 0;
   int32_t greedy_agreed = 0;  // leading tokens that are equal

@@ -104,7 +104,8 @@ TEST(ReportTest, TheVerdictNamesTheWorstOfBoth) {
   off.logits[0][0] += 0.5f;
   CaseOutput parted = Perfect();
   parted.tokens = {7, 3, 1};
-  const PassReport first = {"first", {off, parted}, {Compare(Want(), off), Compare(Want(), parted)}};
+  const PassReport first = {
+      "first", {off, parted}, {Compare(Want(), off), Compare(Want(), parted)}};
   const Verdict verdict = Judge({first}, 1);
   EXPECT_TRUE(verdict.passed);
   EXPECT_EQ(verdict.line, "worst: logit error 5.00e-01 (tolerance 1e+00), greedy 1/3: passed");

@@ -18,10 +18,13 @@ absl::Status Check(const GoldenCase& c) {
   if (c.prompt.empty()) return bad("prompt is empty");
   if (c.greedy.empty()) return bad("greedy is empty");
   if (c.logits.size() != c.positions.size()) return bad("logits and positions differ in length");
-  if (c.greedy_top2.size() != c.greedy.size()) return bad("greedy_top2 and greedy differ in length");
-  if (!std::is_sorted(c.positions.begin(), c.positions.end())) return bad("positions do not ascend");
+  if (c.greedy_top2.size() != c.greedy.size())
+    return bad("greedy_top2 and greedy differ in length");
+  if (!std::is_sorted(c.positions.begin(), c.positions.end()))
+    return bad("positions do not ascend");
   for (const int32_t p : c.positions) {
-    if (p < 0 || p >= static_cast<int32_t>(c.prompt.size())) return bad("a position is not in prompt");
+    if (p < 0 || p >= static_cast<int32_t>(c.prompt.size()))
+      return bad("a position is not in prompt");
   }
   for (const std::vector<float>& row : c.logits) {
     if (row.empty() || row.size() != c.logits[0].size()) return bad("logits rows differ in length");
@@ -69,8 +72,7 @@ absl::StatusOr<std::vector<GoldenCase>> ParseGolden(const std::string& json,
       }
     }
   } catch (const Json::exception& e) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": case ", cases.size(), ": ", e.what()));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": case ", cases.size(), ": ", e.what()));
   }
   return cases;
 }

@@ -15,14 +15,14 @@ namespace millrace {
 
 struct GoldenCase {
   std::vector<int32_t> prompt;
-  std::vector<int32_t> positions;            // of the prompt, ascending
-  std::vector<int32_t> ids;                  // vocabulary entries of a logits row; empty: all
-  std::vector<std::vector<float>> logits;    // one row per position
-  std::vector<int32_t> greedy;               // continuation
+  std::vector<int32_t> positions;                 // of the prompt, ascending
+  std::vector<int32_t> ids;                       // vocabulary entries of a logits row; empty: all
+  std::vector<std::vector<float>> logits;         // one row per position
+  std::vector<int32_t> greedy;                    // continuation
   std::vector<std::array<float, 2>> greedy_top2;  // best two logits at each step of it
   std::vector<std::pair<std::string, std::string>> messages;  // role, content; may be empty
-  std::optional<std::string> text;           // the messages as rendered
-  std::optional<std::string> answer;         // `greedy` as text
+  std::optional<std::string> text;                            // the messages as rendered
+  std::optional<std::string> answer;                          // `greedy` as text
 };
 
 // `where` names the text in messages. InvalidArgument naming case, field and what is wrong.

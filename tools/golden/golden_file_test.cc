@@ -33,14 +33,14 @@ struct Broken {
 };
 
 TEST(GoldenFileTest, RefusesWhatDoesNotFitTogether) {
-  for (const Broken& b : {Broken{"[1, 2]", "[]", "prompt is empty"},
-                          Broken{"\"greedy\": [3]", "\"greedy\": []", "greedy is empty"},
-                          Broken{"[[2.5, 2]]", "[]", "greedy_top2"},
-                          Broken{"\"positions\": [1]", "\"positions\": [2]", "not in prompt"},
-                          Broken{"\"positions\": [1]", "\"positions\": [0, 1]", "differ in length"},
-                          Broken{"[7, 9]", "[7]", "ids"},
-                          Broken{"\"prompt\"", "\"prompts\"", "prompt"},
-                          Broken{"[{", "{", "g: case 0"}}) {
+  for (const Broken& b :
+       {Broken{"[1, 2]", "[]", "prompt is empty"},
+        Broken{"\"greedy\": [3]", "\"greedy\": []", "greedy is empty"},
+        Broken{"[[2.5, 2]]", "[]", "greedy_top2"},
+        Broken{"\"positions\": [1]", "\"positions\": [2]", "not in prompt"},
+        Broken{"\"positions\": [1]", "\"positions\": [0, 1]", "differ in length"},
+        Broken{"[7, 9]", "[7]", "ids"}, Broken{"\"prompt\"", "\"prompts\"", "prompt"},
+        Broken{"[{", "{", "g: case 0"}}) {
     std::string json = kGood;
     json.replace(json.find(b.from), std::string(b.from).size(), b.to);
     const auto cases = ParseGolden(json, "g");

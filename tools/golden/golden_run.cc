@@ -1,12 +1,14 @@
 #include "tools/golden/golden_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/local_executor.h"
 #include "kernels/core/status.h"
+#include "tools/golden/worker_processes.h"
 
 namespace millrace {
 namespace {
@@ -75,8 +77,18 @@ struct ReadyExecutor {
 };
 
 // The only place that knows where ranks run.
-absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options,
-                                           const RunnerConfig& runner, int32_t num_pages) {
+absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const RunnerConfig& runner,
+                                           int32_t num_pages) {
+  if (!options.worker_binary.empty()) {
+    WorkerProcessesOptions processes;
+    processes.runner = runner;
+    processes.ranks = options.tensor_parallel_size;
+    processes.threads_per_rank = std::max(1, options.threads / options.tensor_parallel_size);
+    processes.num_pages = num_pages;
+    processes.worker_binary = options.worker_binary;
+    ASSIGN_OR_RETURN(std::unique_ptr<StepExecutor> executor, StartWorkerProcesses(processes));
+    return ReadyExecutor{std::move(executor), num_pages};
+  }
   LocalExecutorConfig config;
   config.runner = runner;
   config.tensor_parallel_size = options.tensor_parallel_size;
@@ -92,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
                                                    const std::vector<GoldenCase>& cases) {
   const Sizes sizes = SizesOf(cases);
   RunnerConfig runner;
-  runner.model_dir = options.model_dir;
+  runner.model_dir = std::filesystem::absolute(options.model_dir).string();
   runner.dtype = options.dtype;
   runner.kv_dtype = options.dtype;
   runner.page_tokens = kPageTokens;

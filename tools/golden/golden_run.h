@@ -22,6 +22,8 @@ struct GoldenOptions {
   int32_t threads = 1;  // of all ranks together
   int32_t chunk = 0;    // most tokens of one sequence in a step; 0: prompts are computed whole
   bool prefix_cache = true;
+  // Not empty: each rank is a process of this binary (tools/serve:worker), else a thread.
+  std::string worker_binary;
 };
 
 // An engine with the model loaded and room for all cases at once. Errors: whatever loading reports.
@@ -29,7 +31,8 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
                                                    const std::vector<GoldenCase>& cases);
 
 // Runs all cases at the same time, decoding greedily past stop ids. `with_logits` asks for the rows
-// of the cases' positions; such a run reads nothing from the prefix cache. The first error of a case.
+// of the cases' positions; such a run reads nothing from the prefix cache. The first error of a
+// case.
 absl::StatusOr<std::vector<CaseOutput>> RunCases(Engine& engine,
                                                  const std::vector<GoldenCase>& cases,
                                                  bool with_logits);

@@ -1,6 +1,9 @@
 // golden DIR: runs a checkpoint folder through the engine and compares it with reference outputs.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,15 +16,18 @@
 #include "tools/common/flags.h"
 #include "tools/golden/golden_run.h"
 #include "tools/golden/report.h"
+#include "tools/golden/text_check.h"
 
 ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
 ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu");
 ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
-ABSL_FLAG(bool, enable_expert_parallel, false, "split experts over the ranks (models with experts)");
+ABSL_FLAG(bool, enable_expert_parallel, false,
+          "split experts over the ranks (models with experts)");
 ABSL_FLAG(int32_t, data_parallel_size, 1, "groups of ranks; golden runs one");
 ABSL_FLAG(int32_t, chunk, 0, "most prompt tokens of one sequence in a step; 0: whole prompts");
 ABSL_FLAG(bool, prefix_cache, true, "reuse cached prefixes, and run all cases again for hits");
+ABSL_FLAG(bool, processes, false, "run each rank as a worker process of its own");
 ABSL_FLAG(double, tolerance, 5e-4, "largest logit error that passes");
 ABSL_FLAG(int32_t, threads, 0, "CPU threads of all ranks together; 0: as many as the machine has");
 
@@ -66,6 +72,11 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
+  if (absl::GetFlag(FLAGS_processes)) {
+    // Both are built into bin/tools.
+    const std::filesystem::path here = std::filesystem::canonical("/proc/self/exe").parent_path();
+    options.worker_binary = (here.parent_path() / "serve" / "worker").string();
+  }
   const int32_t threads = absl::GetFlag(FLAGS_threads);
   const int32_t machine = static_cast<int32_t>(std::thread::hardware_concurrency());
   options.threads = threads > 0 ? threads : std::max(1, machine);
@@ -83,6 +94,21 @@ absl::StatusOr<PassReport> RunPass(Engine& engine, const std::vector<GoldenCase>
   return pass;
 }
 
+// True when all texts are right, or the folder has no tokenizer to check them with.
+absl::StatusOr<bool> RunTextCheck(const std::string& model_dir,
+                                  const std::vector<GoldenCase>& cases) {
+  ASSIGN_OR_RETURN(const std::optional<TextChecker> checker, TextChecker::Load(model_dir));
+  if (!checker.has_value()) {
+    std::cout << "text: not checked, the folder has no tokenizer.json\n";
+    return true;
+  }
+  const TextReport report = checker->Check(cases);
+  for (const std::string& mistake : report.mistakes) std::cout << "text: " << mistake << "\n";
+  std::cout << "text: " << report.checked << " prompts, id lists and answers compared, "
+            << report.mistakes.size() << " wrong\n";
+  return report.mistakes.empty();
+}
+
 absl::StatusOr<bool> Run(const std::string& dir) {
   ASSIGN_OR_RETURN(const GoldenOptions options, OptionsFromFlags(dir));
   const std::string golden = absl::GetFlag(FLAGS_golden);
@@ -92,11 +118,13 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
-      "%s: %s, tensor parallel %d, %s, prefix cache %s\n", dir,
+      "%s: %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
       std::string(DTypeName(options.dtype)), options.tensor_parallel_size,
+      options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
       options.prefix_cache ? "on" : "off");
 
+  ASSIGN_OR_RETURN(const bool text_right, RunTextCheck(options.model_dir, cases));
   std::vector<PassReport> passes;
   ASSIGN_OR_RETURN(PassReport first, RunPass(*engine, cases, "first", /*with_logits=*/true));
   std::cout << FormatPass(first, cases, tolerance);
@@ -107,8 +135,8 @@ absl::StatusOr<bool> Run(const std::string& dir) {
     passes.push_back(std::move(again));
   }
   const Verdict verdict = Judge(passes, tolerance);
-  std::cout << verdict.line << std::endl;
-  return verdict.passed;
+  std::cout << verdict.line << (text_right ? "" : "; text WRONG") << std::endl;
+  return verdict.passed && text_right;
 }
 
 }  // namespace
@@ -116,7 +144,8 @@ absl::StatusOr<bool> Run(const std::string& dir) {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "golden DIR [flags]: compares a checkpoint folder's outputs with its golden.json. Exits 0 when "
+      "golden DIR [flags]: compares a checkpoint folder's outputs with its golden.json. Exits 0 "
+      "when "
       "all cases pass, 1 when one does not, 2 when they cannot be run.");
   const std::vector<std::string> arguments = millrace::ParseFlags(argc, argv);
   if (arguments.size() != 1) {

@@ -27,11 +27,11 @@ std::string FormatPass(const PassReport& pass, const std::vector<GoldenCase>& ca
     const std::string logit = r.has_logits ? absl::StrFormat("%.2e", r.logit_error) : "-";
     const std::string agreed = absl::StrCat(r.greedy_agreed, "/", r.greedy_total);
     const std::string parting = Parting(r, tolerance);
-    absl::StrAppend(&text, absl::StrFormat("%-6s %4d %7d %7d %12s %13.2e %8s", pass.name, i,
-                                           cases[i].prompt.size(), pass.outputs[i].cached_tokens,
-                                           logit, r.margin_error, agreed),
-                    r.passed(tolerance) ? "" : "  FAILED", parting.empty() ? "" : "  ", parting,
-                    "\n");
+    absl::StrAppend(
+        &text,
+        absl::StrFormat("%-6s %4d %7d %7d %12s %13.2e %8s", pass.name, i, cases[i].prompt.size(),
+                        pass.outputs[i].cached_tokens, logit, r.margin_error, agreed),
+        r.passed(tolerance) ? "" : "  FAILED", parting.empty() ? "" : "  ", parting, "\n");
   }
   return text;
 }
@@ -53,8 +53,7 @@ Verdict Judge(const std::vector<PassReport>& passes, double tolerance) {
   }
   verdict.line = absl::StrFormat("worst: logit error %.2e (tolerance %.0e), greedy %d/%d: %s",
                                  worst_error, tolerance, worst_greedy->greedy_agreed,
-                                 worst_greedy->greedy_total,
-                                 verdict.passed ? "passed" : "FAILED");
+                                 worst_greedy->greedy_total, verdict.passed ? "passed" : "FAILED");
   return verdict;
 }
 

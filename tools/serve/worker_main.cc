@@ -29,7 +29,7 @@
 #include "tools/common/flags.h"
 #include "tools/serve/cluster_secret.h"
 
-ABSL_FLAG(std::string, controller, "127.0.0.1:50050",
+ABSL_FLAG(std::string, controller, "127.0.0.1:50061",
           "host:port where the controller waits for workers");
 ABSL_FLAG(std::string, cluster_secret_file, "",
           "file with the cluster's secret, readable by its owner only; default: made and kept in "

@@ -28,7 +28,7 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
     virtual void OnHello(const std::shared_ptr<HubSession>& session, worker::Hello hello) = 0;
     virtual void OnMessage(const std::shared_ptr<HubSession>& session,
                            worker::WorkerMessage message) = 0;
-    // The last call, also for peers that never said hello. `reason`: UNAUTHENTICATED for these.
+    // The last call, also for peers that never said hello.
     virtual void OnClosed(const std::shared_ptr<HubSession>& session,
                           const absl::Status& reason) = 0;
   };

@@ -41,7 +41,7 @@ void WorkerHubImpl::CheckSessions(absl::Time) {
       case HubSession::Phase::kProof:
       case HubSession::Phase::kHello:
         if (session->InPhase() > kHandshakeLimit) {
-          session->Close(absl::UnauthenticatedError("no handshake in time"));
+          session->Close(absl::DeadlineExceededError("no handshake in time"));
           session->Cancel();
         }
         break;

@@ -91,7 +91,7 @@ TEST_F(FailureTest, LiveIdsAreUnique) {
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     EXPECT_EQ(answer.first().end().usage.completion_tokens, 400);
   });
-  ASSERT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
   const Answer second = Generate(Endless("same"));
   EXPECT_EQ(second.status.code(), absl::StatusCode::kAlreadyExists) << second.status;
   first.join();
@@ -107,7 +107,7 @@ TEST_F(FailureTest, AbortIsExact) {
   for (auto& [id, answer] : answers) {
     threads.emplace_back([&, id = id] { answer = Generate(Endless(id)); });
   }
-  ASSERT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 3; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 3; }));
   EXPECT_TRUE(Abort({"1"}).ok());
   for (std::thread& thread : threads) thread.join();
   ASSERT_TRUE(answers["1"].status.ok()) << answers["1"].status;
@@ -160,7 +160,7 @@ TEST_F(FailureTest, DeadlineWhileWaiting) {
   control_->paused = true;
   grpc::ClientContext first_context;
   std::thread first([&] { Generate(Endless("first"), &first_context); });
-  ASSERT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + milliseconds(50));
   EXPECT_EQ(Generate(Endless("second"), &context).status.code(),
@@ -175,22 +175,24 @@ TEST_F(FailureTest, FullQueue) {
   options_.scheduler.max_num_seqs = 1;
   options_.scheduler.max_waiting = 2;
   StartServer();
-  control_->paused = true;
+  control_->step_micros = 10000;
   std::vector<grpc::ClientContext> contexts(3);
   std::vector<std::thread> threads;
   for (grpc::ClientContext& context : contexts) {
     threads.emplace_back([&] { Generate(Endless(""), &context); });
+    // One runs before the others come, so that two wait.
+    EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 1; }));
   }
-  ASSERT_TRUE(Eventually([&] { return server_->running_calls() == 3; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.waiting == 2; }));
   const Answer refused = Generate(Endless("one too many"));
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted) << refused.status;
   EXPECT_EQ(GetErrorFacts(refused.status).reason, "QUEUE_FULL");
   EXPECT_GT(GetErrorFacts(refused.status).retry_after, absl::ZeroDuration());
   for (grpc::ClientContext& context : contexts) context.TryCancel();
-  control_->paused = false;
+  control_->step_micros = 0;
   for (std::thread& thread : threads) thread.join();
-  EXPECT_TRUE(Eventually([&] { return Generate(Endless("")).status.ok(); }));
   EXPECT_TRUE(Eventually([&] { return PagesAreBack(); }));
+  ExpectServesOn();
 }
 
 TEST_F(FailureTest, LostWorkerEndsItsRequestsAndANewGroupServesOn) {
@@ -199,7 +201,7 @@ TEST_F(FailureTest, LostWorkerEndsItsRequestsAndANewGroupServesOn) {
   std::vector<Answer> answers(4);
   std::vector<std::thread> threads;
   for (Answer& answer : answers) threads.emplace_back([&] { answer = Generate(Endless("")); });
-  ASSERT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
   control_->broken = true;
   for (std::thread& thread : threads) thread.join();
   for (const Answer& answer : answers) {
@@ -230,9 +232,9 @@ TEST_F(FailureTest, SlowReaderIsGivenUpAndStallsNobody) {
   const auto slow_stub = pb::VllmEngine::NewStub(NewChannel(arguments));
   grpc::ClientContext context;
   const auto reader = slow_stub->Generate(&context, request);
-  ASSERT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server_->running_calls() == 1; }));
   for (int i = 0; i < 5; ++i) ExpectServesOn();
-  ASSERT_TRUE(Eventually([&] { return server_->running_calls() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server_->running_calls() == 0; }));
   EXPECT_TRUE(Eventually([&] { return PagesAreBack(); }));
   EXPECT_NE(server_->metrics_text().find("stream_stalled_aborts_total{model_name=\"letters\"} 1"),
             std::string::npos);
@@ -262,7 +264,7 @@ TEST_F(FailureTest, DrainLetsRunningRequestsFinish) {
   std::vector<Answer> answers(4);
   std::vector<std::thread> threads;
   for (Answer& answer : answers) threads.emplace_back([&] { answer = Generate(Endless("")); });
-  ASSERT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
   std::thread drain([&] { EXPECT_TRUE(server_->Drain(absl::Seconds(30))); });
   ASSERT_TRUE(
       Eventually([&] { return GetErrorFacts(Generate(Endless("")).status).reason == "DRAINING"; }));
@@ -279,7 +281,7 @@ TEST_F(FailureTest, DrainEndsWhatTakesTooLong) {
   control_->step_micros = 20000;
   Answer answer;
   std::thread thread([&] { answer = Generate(Endless("")); });
-  ASSERT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 1; }));
   EXPECT_FALSE(server_->Drain(absl::Milliseconds(50)));
   thread.join();
   EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnavailable) << answer.status;
@@ -293,7 +295,7 @@ TEST_F(FailureTest, ServerEndsUnderLoad) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] { EXPECT_FALSE(Generate(Endless("")).status.ok()); });
   }
-  ASSERT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
+  EXPECT_TRUE(Eventually([&] { return server_->stats().scheduler.running == 4; }));
   server_.reset();
   for (std::thread& thread : threads) thread.join();
 }

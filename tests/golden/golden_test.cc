@@ -1,0 +1,115 @@
+// The tiny LLaMA checkpoints with reference outputs, where a folder ../shared/golden stands beside
+// the workspace: every split over ranks and every chunk size must give the reference's logits.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tools/golden/compare.h"
+#include "tools/golden/golden_file.h"
+#include "tools/golden/golden_run.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kTolerance = 5e-4;
+
+// Where the workspace really is: this test's data are links into it.
+std::filesystem::path GoldenFolder() {
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::canonical("tests/golden/README.md", error);
+  if (error) return {};
+  const std::filesystem::path workspace = here.parent_path().parent_path().parent_path();
+  const std::filesystem::path folder = workspace.parent_path() / "shared" / "golden";
+  return std::filesystem::is_directory(folder, error) ? folder : std::filesystem::path();
+}
+
+struct Checkpoint {
+  const char* name;
+  std::vector<int32_t> ranks;  // that its heads allow
+};
+
+class GoldenTest : public testing::TestWithParam<Checkpoint> {
+ protected:
+  void SetUp() override {
+    if (GoldenFolder().empty()) {
+      GTEST_SKIP() << "NOT CHECKED: no folder ../shared/golden beside the workspace; "
+                      "tests/parity covers the same code with its own reference";
+    }
+    dir_ = (GoldenFolder() / GetParam().name).string();
+    absl::StatusOr<std::vector<GoldenCase>> cases = ReadGolden(dir_ + "/golden.json");
+    ASSERT_TRUE(cases.ok()) << cases.status();
+    cases_ = *std::move(cases);
+  }
+
+  // Both passes: with logits, then with cached prefixes.
+  void ExpectPasses(const GoldenOptions& options) {
+    const absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine(options, cases_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    for (const bool with_logits : {true, false}) {
+      const absl::StatusOr<std::vector<CaseOutput>> outputs =
+          RunCases(**engine, cases_, with_logits);
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      for (size_t i = 0; i < cases_.size(); ++i) {
+        const CaseReport report = Compare(cases_[i], (*outputs)[i]);
+        EXPECT_EQ(report.has_logits, with_logits);
+        EXPECT_TRUE(report.passed(kTolerance))
+            << "case " << i << ": logit error " << report.logit_error << ", margin error "
+            << report.margin_error << ", greedy " << report.greedy_agreed << "/"
+            << report.greedy_total;
+        if (!with_logits && cases_[i].prompt.size() > 16) {
+          EXPECT_GT((*outputs)[i].cached_tokens, 0) << "case " << i;
+        }
+      }
+    }
+  }
+
+  std::string dir_;
+  std::vector<GoldenCase> cases_;
+};
+
+TEST_P(GoldenTest, AllRanksAndChunks) {
+  for (const int32_t ranks : GetParam().ranks) {
+    for (const int32_t chunk : {0, 1, 7, 64}) {
+      SCOPED_TRACE("ranks " + std::to_string(ranks) + ", chunk " + std::to_string(chunk));
+      GoldenOptions options;
+      options.model_dir = dir_;
+      options.tensor_parallel_size = ranks;
+      options.threads = 2;
+      options.chunk = chunk;
+      ExpectPasses(options);
+    }
+  }
+}
+
+TEST_P(GoldenTest, WorkerProcesses) {
+  GoldenOptions options;
+  options.model_dir = dir_;
+  options.tensor_parallel_size = 2;
+  options.threads = 2;
+  options.worker_binary = "tools/serve/worker";
+  ExpectPasses(options);
+}
+
+// A comparison that cannot fail shows nothing.
+TEST_P(GoldenTest, AWrongReferenceIsNoticed) {
+  GoldenOptions options;
+  options.model_dir = dir_;
+  const absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine(options, cases_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const absl::StatusOr<std::vector<CaseOutput>> outputs = RunCases(**engine, cases_, true);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  GoldenCase wrong = cases_.back();
+  ASSERT_TRUE(Compare(wrong, outputs->back()).passed(kTolerance));
+  wrong.logits.back()[0] += 0.01f;
+  EXPECT_FALSE(Compare(wrong, outputs->back()).passed(kTolerance));
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest,
+                         testing::Values(Checkpoint{"tiny-llama", {1, 2, 4}},
+                                         Checkpoint{"tiny-llama-tied", {1, 2, 3}},
+                                         Checkpoint{"small-llama-128", {1, 2, 4}}));
+
+}  // namespace
+}  // namespace millrace
