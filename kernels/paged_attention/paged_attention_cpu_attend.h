@@ -105,15 +105,22 @@ void PackPanels(const AttentionTile& tile, TileState& s) {
 
 // ---- few rows: scores are [row][key] ----
 
-// Scores of kRows rows; meanwhile brings in `ahead`, as many rows as there are keys.
+template <typename C>
+struct BlockRows {
+  const C* k[kBlock];
+  const C* v[kBlock];
+  int keys;
+};
+
+// Scores of kRows rows; meanwhile brings in the values of the block.
 template <int kLanes, int kRows, typename C>
-void DotBlock(const AttentionTile& tile, TileState& s, int row, const C* const* k,
-              const C* const* ahead, int keys) {
+void DotBlock(const AttentionTile& tile, TileState& s, int row, const BlockRows<C>& block) {
+  const int keys = block.keys;
   for (int j = 0; j < keys; j += 4) {
     const C* four[4];
     for (int i = 0; i < 4; ++i) {
-      four[i] = k[j + i < keys ? j + i : keys - 1];
-      if (row == 0 && j + i < keys) Prefetch(ahead[j + i], tile.head_dim);
+      four[i] = block.k[j + i < keys ? j + i : keys - 1];
+      if (row == 0 && j + i < keys) Prefetch(block.v[j + i], tile.head_dim);
     }
     DotFourKeys<kLanes, kRows>(s.q + row * tile.head_dim, tile.head_dim, four,
                                s.scores + row * kBlock + j);
@@ -164,16 +171,16 @@ BlockAhead<C> LookAhead(const AttentionTile& tile, int begin) {
 
 template <int kLanes, typename C>
 void FewRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) {
-  const C* k[kBlock];
-  const C* v[kBlock];
-  FindRows(tile, tile.k, begin, keys, k);
-  FindRows(tile, tile.v, begin, keys, v);
+  BlockRows<C> block;
+  block.keys = keys;
+  FindRows(tile, tile.k, begin, keys, block.k);
+  FindRows(tile, tile.v, begin, keys, block.v);
   const BlockAhead<C> next = LookAhead<C>(tile, begin);
   for (int r = 0, step = 0; r < s.rows; r += step) {
     step = RowStep(s, r);
-    if (step == 3) DotBlock<kLanes, 3>(tile, s, r, k, v, keys);
-    if (step == 2) DotBlock<kLanes, 2>(tile, s, r, k, v, keys);
-    if (step == 1) DotBlock<kLanes, 1>(tile, s, r, k, v, keys);
+    if (step == 3) DotBlock<kLanes, 3>(tile, s, r, block);
+    if (step == 2) DotBlock<kLanes, 2>(tile, s, r, block);
+    if (step == 1) DotBlock<kLanes, 1>(tile, s, r, block);
   }
   for (int r = 0; r < s.rows; ++r) {
     const int seen = tile.visible + r / tile.group - begin;
@@ -181,7 +188,8 @@ void FewRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) 
   }
   for (int r = 0, step = 0; r < s.rows; r += step) {
     step = RowStep(s, r);
-    const Mix<C> mix = {s.scores + r * kBlock, v, keys, s.rescale + r, s.acc + r * tile.head_dim};
+    const Mix<C> mix = {s.scores + r * kBlock, block.v, keys, s.rescale + r,
+                        s.acc + r * tile.head_dim};
     const C* const* ahead = r == 0 && next.any ? next.k : nullptr;
     if (step == 3) MixRows<kLanes, 3, 2, false>(mix, tile.head_dim, ahead);
     if (step == 2) MixRows<kLanes, 2, 4, false>(mix, tile.head_dim, ahead);
@@ -191,24 +199,36 @@ void FewRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) 
 
 // ---- many rows: scores are [key][row] ----
 
-// Float rows of the block: the cache's own, or widened copies.
-inline void WidenRows(const AttentionTile& tile, const AttentionPages& from, int begin, int keys,
-                      const float** rows, float*) {
-  FindRows(tile, from, begin, keys, rows);
+// Widened copies of a block's rows, one behind the other.
+template <int kLanes>
+void WidenRows(const BFloat16* const* narrow, int keys, int head_dim, float* wide) {
+  for (int j = 0; j < keys; ++j, wide += head_dim) {
+    for (int d = 0; d < head_dim; d += kLanes) {
+      simd::Store<kLanes>(wide + d, simd::Load<kLanes>(narrow[j] + d));
+    }
+  }
 }
 
-template <int kLanes>
-void WidenRowsBf16(const AttentionTile& tile, const AttentionPages& from, int begin, int keys,
-                   const float** rows, float* wide) {
-  const BFloat16* narrow[kBlock];
-  FindRows(tile, from, begin, keys, narrow);
-  for (int j = 0; j < keys; ++j) {
-    float* to = wide + j * tile.head_dim;
-    for (int d = 0; d < tile.head_dim; d += kLanes) {
-      simd::Store<kLanes>(to + d, simd::Load<kLanes>(narrow[j] + d));
+// Where the block's float rows are: in the cache, or widened in scratch.
+template <int kLanes, typename C>
+BlockRows<float> FindFloatRows(const AttentionTile& tile, const TileState& s, int begin, int keys) {
+  BlockRows<float> floats;
+  floats.keys = keys;
+  if constexpr (sizeof(C) == sizeof(float)) {
+    FindRows(tile, tile.k, begin, keys, floats.k);
+    FindRows(tile, tile.v, begin, keys, floats.v);
+  } else {
+    BlockRows<C> narrow;
+    FindRows(tile, tile.k, begin, keys, narrow.k);
+    FindRows(tile, tile.v, begin, keys, narrow.v);
+    WidenRows<kLanes>(narrow.k, keys, tile.head_dim, s.k);
+    WidenRows<kLanes>(narrow.v, keys, tile.head_dim, s.v);
+    for (int j = 0; j < keys; ++j) {
+      floats.k[j] = s.k + j * tile.head_dim;
+      floats.v[j] = s.v + j * tile.head_dim;
     }
-    rows[j] = to;
   }
+  return floats;
 }
 
 template <int kLanes, int kKeys>
@@ -281,16 +301,8 @@ inline void MixRest(const Mix<float>& mix, int rows, int head_dim) {
 
 template <int kLanes, typename C>
 void ManyRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) {
-  const float* k[kBlock];
-  const float* v[kBlock];
-  if constexpr (sizeof(C) == sizeof(float)) {
-    WidenRows(tile, tile.k, begin, keys, k, s.k);
-    WidenRows(tile, tile.v, begin, keys, v, s.v);
-  } else {
-    WidenRowsBf16<kLanes>(tile, tile.k, begin, keys, k, s.k);
-    WidenRowsBf16<kLanes>(tile, tile.v, begin, keys, v, s.v);
-  }
-  ScoreBlock<kLanes>(tile, s, k, keys);
+  const BlockRows<float> block = FindFloatRows<kLanes, C>(tile, s, begin, keys);
+  ScoreBlock<kLanes>(tile, s, block.k, keys);
   const bool masked = begin + keys > tile.visible;
   for (int r = 0; r < s.rows; r += kLanes) {
     simd::I<kLanes> seen = {};
@@ -304,9 +316,9 @@ void ManyRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys)
   constexpr int kRows = kScoreKeys<kLanes>;
   int r = 0;
   for (; r + kRows <= s.rows; r += kRows) {
-    MixRows<kLanes, kRows, 2, true>(MixFrom(tile, s, r, v, keys), tile.head_dim);
+    MixRows<kLanes, kRows, 2, true>(MixFrom(tile, s, r, block.v, keys), tile.head_dim);
   }
-  MixRest<kLanes, kRows - 1>(MixFrom(tile, s, r, v, keys), s.rows - r, tile.head_dim);
+  MixRest<kLanes, kRows - 1>(MixFrom(tile, s, r, block.v, keys), s.rows - r, tile.head_dim);
 }
 
 // ---- a tile ----

@@ -4,7 +4,9 @@ import json
 import os
 import sys
 import tempfile
+import time
 import unittest
+import urllib.error
 import urllib.request
 
 import cluster
@@ -17,6 +19,25 @@ def smollm2():
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     folder = os.path.join(cache, "millrace", "models", "SmolLM2-135M-Instruct")
     return folder if os.path.exists(os.path.join(folder, "model.safetensors")) else None
+
+
+def wait_for_gateway(process):
+    """Until it has fetched the tokenizer, which is after it lists the model."""
+    body = {"model": MODEL, "prompt": "x", "max_tokens": 1}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{HTTP}/v1/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(request, timeout=30):
+                return
+        except OSError:  # refused, or 503
+            time.sleep(0.1)
+        if process.process.poll() is not None:
+            break
+    raise AssertionError(f"the gateway does not answer:\n{process.text()[-6000:]}")
 
 
 class GatewayTest(unittest.TestCase):
@@ -114,17 +135,7 @@ if __name__ == "__main__":
             command += ["--prometheus-port", str(cluster.free_port())]
             gateway = cluster.Process("gateway", command, scratch)
             try:
-                url = f"http://127.0.0.1:{HTTP}/v1/models"
-                for _ in range(600):
-                    try:
-                        with urllib.request.urlopen(url, timeout=5) as up:
-                            if MODEL in up.read().decode():
-                                break
-                    except OSError:
-                        pass
-                    if gateway.process.poll() is not None:
-                        break
-                    cluster.time.sleep(0.1)
+                wait_for_gateway(gateway)
                 result = unittest.main(argv=["gateway_test"], exit=False).result
                 if not result.wasSuccessful():
                     print(gateway.text()[-6000:])

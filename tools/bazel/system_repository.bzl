@@ -70,7 +70,7 @@ _LIBRARIES = {
     "crypto": ["crypto"],
     "dnnl": ["dnnl"],
     "gloo": ["gloo"],
-    "grpc": ["grpc++_reflection", "grpc++", "grpc", "gpr"],
+    "grpc": ["grpc++", "grpc", "gpr"],
     "gtest": ["gmock", "gtest"],
     "gtest_main": ["gtest_main"],
     "json": [],

@@ -176,7 +176,8 @@ absl::StatusOr<ControllerOptions> ReadOptions(const ControllerFlags& flags) {
 std::string FirstLine() {
   std::string line =
       absl::StrCat("millrace ", std::string(kBuildVersion), ", protocol ", ProtocolRevision());
-  const auto device = CpuDevice::Create(1);
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  const auto device = CpuDevice::Create(std::max(processors, 1));
   if (!device.ok()) return line;
   const auto properties = (*device)->Properties();
   return properties.ok() ? absl::StrCat(line, ", on ", properties->name) : line;

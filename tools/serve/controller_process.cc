@@ -25,10 +25,7 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 ControllerProcess::ControllerProcess(ControllerOptions options, Console& console)
-    : options_(std::move(options)),
-      console_(console),
-      started_(Clock::now()),
-      load_started_(started_) {}
+    : options_(std::move(options)), console_(console), started_(Clock::now()) {}
 
 ControllerProcess::~ControllerProcess() {
   if (feeder_.joinable()) feeder_.join();
@@ -87,6 +84,7 @@ void ControllerProcess::FeedLocal() {
   {
     std::lock_guard lock(mu_);
     loading_locally_ = true;
+    load_started_ = Clock::now();
   }
   const absl::Status status = LoadLocal();
   {
@@ -151,13 +149,17 @@ absl::Status ControllerProcess::TakeGroup(ReadyGroup group) {
 }
 
 void ControllerProcess::SayReady() {
+  double load_seconds = 0;
   {
     std::lock_guard lock(mu_);
     was_ready_ = true;
+    if (load_started_.has_value()) load_seconds = SecondsSince(*load_started_);
+    load_started_.reset();
   }
-  console_.SayPlain(absl::StrFormat(
-      "Ready: grpc://%s:%d model=%s in %.1f s (load %.1f)", options_.server.host, server_->port(),
-      options_.config.model.name, SecondsSince(started_), SecondsSince(load_started_)));
+  const std::string address = absl::StrCat(options_.server.host, ":", server_->port());
+  console_.SayPlain(absl::StrFormat("Ready: grpc://%s model=%s in %.1f s (load %.1f)", address,
+                                    options_.config.model.name, SecondsSince(started_),
+                                    load_seconds));
 }
 
 bool ControllerProcess::ending() { return stopping_ || !failure_.ok(); }
@@ -218,6 +220,10 @@ void ControllerProcess::OnWaitingForWorkers(int32_t present, int32_t world) {
 }
 
 void ControllerProcess::OnLoading(int64_t bytes_done, int64_t bytes_total) {
+  {
+    std::lock_guard lock(mu_);
+    if (!load_started_.has_value()) load_started_ = Clock::now();
+  }
   console_.Progress(kLoading, bytes_done, bytes_total);
 }
 

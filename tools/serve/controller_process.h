@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -64,11 +65,11 @@ class ControllerProcess final : private WorkerHubListener {
   const ControllerOptions options_;
   Console& console_;
   const std::chrono::steady_clock::time_point started_;
-  std::chrono::steady_clock::time_point load_started_;
 
   std::mutex mu_;  // guards what follows, up to the blank line
   std::condition_variable changed_;
   bool stopping_ = false;
+  std::optional<std::chrono::steady_clock::time_point> load_started_;
   bool loading_locally_ = false;  // cannot be interrupted
   bool was_ready_ = false;
   absl::Status failure_;

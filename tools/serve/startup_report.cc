@@ -1,6 +1,7 @@
 #include "tools/serve/startup_report.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,14 +49,19 @@ std::string WithCommas(int64_t number) {
 }
 
 std::string WorldTable(const std::vector<RankInfo>& ranks) {
-  size_t host_width = 4;
-  for (const RankInfo& r : ranks) host_width = std::max(host_width, r.host.size());
-  const int width = static_cast<int>(host_width);
-  std::string table =
-      absl::StrFormat("rank  %-*s  %7s  %-9s  %s", width, "host", "pid", "transport", "device");
+  size_t host_width = std::string_view("host").size();
+  size_t transport_width = std::string_view("transport").size();
   for (const RankInfo& r : ranks) {
-    absl::StrAppend(&table, absl::StrFormat("\n%4d  %-*s  %7d  %-9s  %s", r.rank, width, r.host,
-                                            r.pid, r.transport, r.device));
+    host_width = std::max(host_width, r.host.size());
+    transport_width = std::max(transport_width, r.transport.size());
+  }
+  const auto host = static_cast<int>(host_width);
+  const auto transport = static_cast<int>(transport_width);
+  std::string table = absl::StrFormat("rank  %-*s  %7s  %-*s  %s", host, "host", "pid", transport,
+                                      "transport", "device");
+  for (const RankInfo& r : ranks) {
+    absl::StrAppend(&table, absl::StrFormat("\n%4d  %-*s  %7d  %-*s  %s", r.rank, host, r.host,
+                                            r.pid, transport, r.transport, r.device));
   }
   return table;
 }

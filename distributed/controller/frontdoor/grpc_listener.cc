@@ -5,9 +5,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/impl/server_builder_option.h"
-#include "grpcpp/impl/server_builder_plugin.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
@@ -18,15 +15,6 @@ constexpr int kKeepaliveMs = 30000;
 constexpr int kKeepaliveTimeoutMs = 10000;
 constexpr int kMinClientPingMs = 10000;
 constexpr int kMaxMetadataBytes = 16 << 10;
-
-// Adds reflection to one server; the library's own function would add it to all of the process.
-class WithReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments* args) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
-  }
-};
 
 std::shared_ptr<grpc::ServerCredentials> Credentials(const ListenerOptions& options) {
   if (options.certificate.empty()) return grpc::InsecureServerCredentials();
@@ -65,7 +53,6 @@ absl::StatusOr<Listener> Listen(const ListenerOptions& options,
   builder.AddListeningPort(address, Credentials(options), &bound);
   for (grpc::Service* service : services) builder.RegisterService(service);
   SetArguments(options, builder);
-  if (options.reflection) builder.SetOption(std::make_unique<WithReflection>());
   Listener listener;
   listener.server = builder.BuildAndStart();
   listener.port = bound;

@@ -19,7 +19,6 @@ struct ListenerOptions {
   std::string certificate;  // PEM; empty: no TLS
   std::string key;
   std::string client_ca;
-  bool reflection = false;
   int32_t max_message_bytes = 16 << 20;
 };
 

@@ -6,11 +6,13 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "distributed/controller/frontdoor/engine_service.h"
 #include "distributed/controller/frontdoor/grpc_listener.h"
 #include "distributed/controller/frontdoor/health_service.h"
+#include "distributed/controller/frontdoor/reflection_service.h"
 #include "distributed/controller/frontdoor/self_test.h"
 #include "distributed/wire/error_details.h"
 #include "kernels/core/status.h"
@@ -41,6 +43,11 @@ absl::Status CheckOptions(const ServerOptions& options) {
                      "--tls-cert and --tls-key, or --allow-insecure if the network is trusted"));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> ServedNames() {
+  return {std::string(kEngineServiceName), "grpc.health.v1.Health",
+          "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"};
 }
 
 // The engine is there before its pages are known.
@@ -88,9 +95,10 @@ class Server::Impl {
                                     .certificate = options_.tls.certificate,
                                     .key = options_.tls.key,
                                     .client_ca = options_.tls.client_ca,
-                                    .reflection = options_.reflection,
                                     .max_message_bytes = options_.max_message_bytes};
-    ASSIGN_OR_RETURN(listener_, Listen(listen, {service_.get(), &health_}));
+    std::vector<grpc::Service*> services = {service_.get(), &health_};
+    if (options_.reflection) services.insert(services.end(), {&reflection_, &reflection_v1alpha_});
+    ASSIGN_OR_RETURN(listener_, Listen(listen, services));
     housekeeping_ = std::thread([this] { KeepHouse(); });
     return absl::OkStatus();
   }
@@ -177,6 +185,8 @@ class Server::Impl {
   const ServedModel model_;
   Metrics metrics_;
   HealthService health_;
+  ReflectionService reflection_{ServedNames()};
+  ReflectionServiceV1Alpha reflection_v1alpha_{ServedNames()};
   Readiness readiness_;
   LiveCalls calls_;
   FrontDoor door_;

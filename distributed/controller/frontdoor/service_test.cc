@@ -12,6 +12,8 @@
 #include "distributed/wire/error_details.h"
 #include "gtest/gtest.h"
 #include "proto/health.grpc.pb.h"
+#include "proto/reflection.grpc.pb.h"
+#include "proto/reflection_v1alpha.grpc.pb.h"
 
 namespace millrace {
 namespace {
@@ -213,6 +215,54 @@ TEST_F(ServiceTest, FlushCacheForgetsPrefixes) {
   bad.set_timeout_s(-1);
   EXPECT_EQ(AskEngine(&pb::VllmEngine::Stub::FlushCache, bad, &response).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+template <typename Stub, typename Request, typename Response>
+Response Reflect(const std::shared_ptr<grpc::Channel>& channel, const Request& request) {
+  Stub stub(channel);
+  grpc::ClientContext context;
+  const auto stream = stub.ServerReflectionInfo(&context);
+  Response response;
+  EXPECT_TRUE(stream->Write(request));
+  EXPECT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(stream->WritesDone());
+  EXPECT_TRUE(stream->Finish().ok());
+  return response;
+}
+
+TEST_F(ServiceTest, ReflectionInBothVersions) {
+  options_.reflection = true;
+  StartServer();
+  namespace v1 = ::grpc::reflection::v1;
+  namespace alpha = ::grpc::reflection::v1alpha;
+  alpha::ServerReflectionRequest list;
+  list.set_list_services("");
+  const auto names = Reflect<alpha::ServerReflection::Stub, alpha::ServerReflectionRequest,
+                             alpha::ServerReflectionResponse>(NewChannel(), list)
+                         .list_services_response();
+  EXPECT_EQ(names.service_size(), 4);
+  EXPECT_EQ(names.service(0).name(), kEngine);
+  const auto ask = [&](const v1::ServerReflectionRequest& request) {
+    return Reflect<v1::ServerReflection::Stub, v1::ServerReflectionRequest,
+                   v1::ServerReflectionResponse>(NewChannel(), request);
+  };
+  v1::ServerReflectionRequest request;
+  request.set_file_containing_symbol(kEngine);
+  EXPECT_EQ(ask(request).file_descriptor_response().file_descriptor_proto_size(), 2);
+  request.set_file_by_filename("proto/common.proto");
+  EXPECT_EQ(ask(request).file_descriptor_response().file_descriptor_proto_size(), 1);
+  request.set_file_by_filename("none.proto");
+  EXPECT_EQ(ask(request).error_response().error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_message_request();
+  EXPECT_EQ(ask(request).error_response().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServiceTest, ReflectionOff) {
+  StartServer();
+  grpc::reflection::v1::ServerReflection::Stub stub(NewChannel());
+  grpc::ClientContext context;
+  const auto stream = stub.ServerReflectionInfo(&context);
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ServiceTest, WhatIsNotBuiltSaysSo) {
