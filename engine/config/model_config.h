@@ -28,8 +28,8 @@ struct RopeConfig {
   double low_freq_factor = 1.0;       // kLlama3
   double high_freq_factor = 4.0;      // kLlama3; above low_freq_factor
   int64_t original_max_position = 0;  // kLlama3, tokens
-  // What the frequencies are rounded to (kF32 or kBF16); angles are f32 all the same. bf16 is what a
-  // model has that was cast to bf16 as a whole, buffers included. Our own key of config.json.
+  // What the frequencies are rounded to (kF32 or kBF16); angles are f32 all the same. bf16 is what
+  // a model has that was cast to bf16 as a whole, buffers included. Our own key of config.json.
   DType frequency_dtype = DType::kF32;
 };
 

@@ -27,9 +27,9 @@ struct RunnerConfig {
 // What a rank reports once its weights are loaded, before the cache is sized.
 struct RankMemory {
   int64_t weight_bytes = 0;
-  int64_t workspace_bytes = 0;   // activations and scratch at their largest
-  int64_t bytes_per_page = 0;    // cache of all layers, this rank
-  int64_t available_bytes = 0;   // free for the cache
+  int64_t workspace_bytes = 0;  // activations and scratch at their largest
+  int64_t bytes_per_page = 0;   // cache of all layers, this rank
+  int64_t available_bytes = 0;  // free for the cache
 };
 
 }  // namespace millrace

@@ -84,9 +84,10 @@ void BpeModel::FindByteTokens() {
     byte_tokens_[static_cast<size_t>(byte)] = id.value_or(-1);
     complete = complete && id.has_value();
   }
-  // Cutting must not part a run of unknown characters that become one token, nor reorder one.
-  const bool no_runs = byte_fallback_ ? complete : !fuse_unk_ || unk_id_ < 0;
-  cuttable_ = no_runs && !byte_level_ && !ignore_merges_;
+  // Cutting is sound where each character is a symbol of its own: unknown ones that become one
+  // token together, or vanish so that their neighbours meet, forbid it.
+  const bool all_stand = byte_fallback_ ? complete : !fuse_unk_ && unk_id_ >= 0;
+  cuttable_ = all_stand && !byte_level_ && !ignore_merges_;
 }
 
 absl::Status BpeModel::ReadMerges(const JsonRef& merges) {

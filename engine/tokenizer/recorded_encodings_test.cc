@@ -75,6 +75,8 @@ TEST_P(RecordedEncodings, OneIdAtATimeGivesTheSameText) {
 // What follows a prompt is what decoding both together adds to the prompt's own text.
 TEST_P(RecordedEncodings, TextContinuesThatOfThePrompt) {
   for (const auto& want : recorded_) {
+    // Where the text holds a U+FFFD itself, a prompt that ends inside that character looks whole.
+    if (want["text"].get<std::string>().find(kReplacementCharacter) != std::string::npos) continue;
     const Ids ids = want["ids"].get<Ids>();
     for (size_t cut = 0; cut <= ids.size(); ++cut) {
       const Ids prompt(ids.begin(), ids.begin() + static_cast<long>(cut));
@@ -161,7 +163,7 @@ TEST(TokenizerTest, LongWordsTakeNoQuadraticTime) {
   for (const char* name : {"gpt2", "llama2"}) {
     const auto tokenizer = Tokenizer::FromFile(kFolder + name + ".json");
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    for (const std::string& unit : {"a", "the", " ", "水"}) {
+    for (const std::string unit : {"a", "the", " ", "水"}) {
       std::string text;
       while (text.size() < 300'000) text += unit;
       const auto ids = (*tokenizer)->Encode(text);

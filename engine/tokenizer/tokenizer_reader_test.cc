@@ -41,62 +41,63 @@ TEST(TokenizerReaderTest, ReadsTheMinimum) {
   EXPECT_EQ((*tokenizer)->Decode({0, 3, 1, 77, -5}, false), "a <s> b");
 }
 
+struct Case {
+  const char* pointer;  // where the minimal document is changed
+  const char* value;
+  const char* message;
+};
+constexpr Case kCases[] = {
+    {"/model", "7", "model: want an object, have number"},
+    {"/model/type", "\"WordPiece\"", "model type \"WordPiece\" is not supported"},
+    {"/model/vocab", "[]", "model.vocab: want an object, have array"},
+    {"/model/vocab/a", "1", "already that of"},
+    {"/model/vocab/a", "-1", "is not in [0, "},
+    {"/model/vocab/a", "4194304", "is not in [0, "},
+    {"/model/vocab/a", "18446744073709551615", "is not in [0, "},
+    {"/model/vocab/a", "1.5", "want an integer"},
+    {"/model/merges", "null", "model.merges: want an array, have null"},
+    {"/model/merges/0", "\"a b c\"", "model.merges[0]: want two tokens"},
+    {"/model/merges/0", "[\"a\"]", "model.merges[0]: want \"a b\" or"},
+    {"/model/merges/0", "[\"a\", 1]", "model.merges[0]: want \"a b\" or"},
+    {"/model/merges/0", "\"b a\"", "\"ba\" is not in the vocabulary"},
+    {"/model/dropout", "0.1", "dropout is not supported"},
+    {"/model/continuing_subword_prefix", "\"##\"", "\"##\" is not supported"},
+    {"/model/end_of_word_suffix", "\"</w>\"", "\"</w>\" is not supported"},
+    {"/model/unk_token", "\"?\"", "\"?\" is not in the vocabulary"},
+    {"/model/byte_fallback", "1", "model.byte_fallback: want true or false"},
+    {"/added_tokens", "{}", "added_tokens: want an array"},
+    {"/added_tokens/0/id", "2", "id 2 of \"<s>\" is that of \"ab\""},
+    {"/added_tokens/0/id", "99999999", "added_tokens[0].id: 99999999 is not in"},
+    {"/added_tokens/0/content", "\"a\"", "\"a\" has id 3 here and id 0 in model.vocab"},
+    {"/added_tokens/1", R"({"id": 3, "content": "x"})", "id 3 is there twice"},
+    {"/added_tokens/1", R"({"id": 4, "content": "<s>"})", "\"<s>\" is there twice"},
+    {"/normalizer", R"({"type": "Precompiled"})", "type \"Precompiled\" is not supported"},
+    {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})", "\"(\""},
+    {"/pre_tokenizer", R"({"type": "Mystery"})", "type \"Mystery\" is not supported"},
+    {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "[a&&b]"},
+                           "behavior": "Isolated"})",
+     "intersection && in a character class"},
+    {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "x"}, "behavior": "Odd"})",
+     "behavior \"Odd\" is not supported"},
+    {"/pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"},
+                           {"type": "Digits"}]})",
+     "behind ByteLevel"},
+    {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})", "want one character"},
+    {"/post_processor", R"({"type": "Odd"})", "type \"Odd\" is not supported"},
+    {"/post_processor", R"({"type": "TemplateProcessing", "special_tokens": {}, "single":
+                            [{"SpecialToken": {"id": "<s>"}}]})",
+     "not in special_tokens"},
+    {"/post_processor", R"({"type": "BertProcessing", "cls": ["x", 9], "sep": ["x", 0]})",
+     "post_processor: no token has id 9"},
+    {"/decoder", R"({"type": "WordPiece"})", "type \"WordPiece\" is not supported"},
+    {"/decoder", R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
+                     {"type": "ByteFallback"}]})",
+     "behind Fuse or ByteLevel"},
+    {"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})", "decoder.start"},
+};
+
 TEST(TokenizerReaderTest, RefusesBrokenDocumentsByPlaceAndReason) {
-  struct Case {
-    const char* pointer;  // where the minimal document is changed
-    const char* value;
-    const char* message;
-  };
-  const Case cases[] = {
-      {"/model", "7", "model: want an object, have number"},
-      {"/model/type", "\"WordPiece\"", "model type \"WordPiece\" is not supported"},
-      {"/model/vocab", "[]", "model.vocab: want an object, have array"},
-      {"/model/vocab/a", "1", "already that of"},
-      {"/model/vocab/a", "-1", "is not in [0, "},
-      {"/model/vocab/a", "4194304", "is not in [0, "},
-      {"/model/vocab/a", "18446744073709551615", "is not in [0, "},
-      {"/model/vocab/a", "1.5", "want an integer"},
-      {"/model/merges", "null", "model.merges: want an array, have null"},
-      {"/model/merges/0", "\"a b c\"", "model.merges[0]: want two tokens"},
-      {"/model/merges/0", "[\"a\"]", "model.merges[0]: want \"a b\" or"},
-      {"/model/merges/0", "[\"a\", 1]", "model.merges[0]: want \"a b\" or"},
-      {"/model/merges/0", "\"b a\"", "\"ba\" is not in the vocabulary"},
-      {"/model/dropout", "0.1", "dropout is not supported"},
-      {"/model/continuing_subword_prefix", "\"##\"", "\"##\" is not supported"},
-      {"/model/end_of_word_suffix", "\"</w>\"", "\"</w>\" is not supported"},
-      {"/model/unk_token", "\"?\"", "\"?\" is not in the vocabulary"},
-      {"/model/byte_fallback", "1", "model.byte_fallback: want true or false"},
-      {"/added_tokens", "{}", "added_tokens: want an array"},
-      {"/added_tokens/0/id", "2", "id 2 of \"<s>\" is that of \"ab\""},
-      {"/added_tokens/0/id", "99999999", "added_tokens[0].id: 99999999 is not in"},
-      {"/added_tokens/0/content", "\"a\"", "\"a\" has id 3 here and id 0 in model.vocab"},
-      {"/added_tokens/1", R"({"id": 3, "content": "x"})", "id 3 is there twice"},
-      {"/added_tokens/1", R"({"id": 4, "content": "<s>"})", "\"<s>\" is there twice"},
-      {"/normalizer", R"({"type": "Precompiled"})", "type \"Precompiled\" is not supported"},
-      {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})", "\"(\""},
-      {"/pre_tokenizer", R"({"type": "Mystery"})", "type \"Mystery\" is not supported"},
-      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": "[a&&b]"},
-                             "behavior": "Isolated"})",
-       "intersection && in a character class"},
-      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "x"}, "behavior": "Odd"})",
-       "behavior \"Odd\" is not supported"},
-      {"/pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"},
-                             {"type": "Digits"}]})",
-       "behind ByteLevel"},
-      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})", "want one character"},
-      {"/post_processor", R"({"type": "Odd"})", "type \"Odd\" is not supported"},
-      {"/post_processor", R"({"type": "TemplateProcessing", "special_tokens": {}, "single":
-                              [{"SpecialToken": {"id": "<s>"}}]})",
-       "not in special_tokens"},
-      {"/post_processor", R"({"type": "BertProcessing", "cls": ["x", 9], "sep": ["x", 0]})",
-       "post_processor: no token has id 9"},
-      {"/decoder", R"({"type": "WordPiece"})", "type \"WordPiece\" is not supported"},
-      {"/decoder", R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
-                       {"type": "ByteFallback"}]})",
-       "behind Fuse or ByteLevel"},
-      {"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})", "decoder.start"},
-  };
-  for (const Case& c : cases) {
+  for (const Case& c : kCases) {
     Json document = Minimal();
     document[Json::json_pointer(c.pointer)] = Json::parse(c.value);
     EXPECT_NE(ErrorOf(document).find(c.message), std::string::npos)

@@ -39,6 +39,14 @@ inline TileState StartTile(const AttentionTile& tile) {
   return s;
 }
 
+// Where a block's keys and values lie.
+template <typename C>
+struct BlockRows {
+  const C* k[kBlock];
+  const C* v[kBlock];
+  int keys;
+};
+
 // Where the rows of a block begin in the cache.
 template <typename T>
 void FindRows(const AttentionTile& tile, const AttentionPages& from, int begin, int keys,
@@ -104,13 +112,6 @@ void PackPanels(const AttentionTile& tile, TileState& s) {
 }
 
 // ---- few rows: scores are [row][key] ----
-
-template <typename C>
-struct BlockRows {
-  const C* k[kBlock];
-  const C* v[kBlock];
-  int keys;
-};
 
 // Scores of kRows rows; meanwhile brings in the values of the block.
 template <int kLanes, int kRows, typename C>

@@ -155,9 +155,13 @@ _FORBIDDEN = (
 )
 
 
+# Programs, and the tables of the benchmarks.
+MAY_PRINT = ("tools/", "kernels/bench/")
+
+
 def check_forbidden_calls(tree):
     for path in tree.with_suffix(CPP):
-        if path.startswith("tools/") or is_test(path) or path in MAY_ABORT:
+        if path.startswith(MAY_PRINT) or is_test(path) or path in MAY_ABORT:
             continue
         for number, line in enumerate(cpp.blank(tree.text(path)).splitlines(), 1):
             for pattern, advice in _FORBIDDEN:
