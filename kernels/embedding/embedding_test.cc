@@ -19,10 +19,6 @@ constexpr Case kCases[] = {{0, 5, 8, 0, 0},   {1, 1, 1, 0, 0},     {13, 17, 137,
 
 class EmbeddingTest : public OpTest {
  protected:
-  void SetUp() override {
-    if (GetParam().type != DeviceType::kCpu) GTEST_SKIP() << "no kernel for this device";
-  }
-
   void Check(const Case& c, DType table_dtype, DType y_dtype) {
     SCOPED_TRACE(testing::Message()
                  << c.tokens << " of " << c.rows << "x" << c.width << " from " << c.first_id);

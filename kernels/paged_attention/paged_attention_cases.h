@@ -59,7 +59,7 @@ inline std::vector<PagedAttentionCase> AwkwardCases() {
       {"prefill_f32_cache", {9, 3, 64}, 16, {{65, 65}, {64, 64}, {63, 63}}, DType::kF32},
       {"prefill_bf16_queries", {4, 4, 80}, 16, {{70, 90}}, DType::kBF16, DType::kBF16},
       {"decode_bf16_queries", {4, 2, 64}, 16, {{1, 90}}, DType::kF32, DType::kBF16},
-      {"chunks_deep_in", {8, 4, 72}, 13, {{7, 1000}, {33, 610}, {40, 129}}},
+      {"chunks_deep_in", {8, 4, 72}, 13, {{7, 1000}, {33, 610}, {40, 133}, {1, 132}}},
       {"mixed_with_idle", {6, 3, 256}, 32, {{1, 260}, {0, 0}, {9, 9}, {0, 17}, {30, 95}}},
       {"head_dim_8", {2, 1, 8}, 3, {{50, 50}, {1, 9}}, DType::kF32},
   };

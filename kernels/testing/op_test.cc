@@ -5,10 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/core/check.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
 
 namespace millrace {
 
-std::vector<DeviceUnderTest> DevicesUnderTest() {
+std::vector<DeviceUnderTest> DevicesUnderTest(CudaRow cuda) {
   std::vector<DeviceUnderTest> devices;
   const auto add_cpu = [&](CpuIsa isa, int threads) {
     devices.push_back({.name = absl::StrCat("cpu_", std::string(IsaName(isa)), "_t", threads),
@@ -21,11 +22,18 @@ std::vector<DeviceUnderTest> DevicesUnderTest() {
   }
   add_cpu(DetectIsa(), 1);
   add_cpu(DetectIsa(), 3);
+  if (cuda == CudaRow::kPresent && CudaDeviceCount() > 0) {
+    devices.push_back({.name = "cuda", .type = DeviceType::kCuda});
+  }
   return devices;
 }
 
 std::unique_ptr<Device> MakeDevice(const DeviceUnderTest& device) {
-  MR_CHECK(device.type == DeviceType::kCpu);
+  if (device.type == DeviceType::kCuda) {
+    auto gpu = CreateCudaDevice(0);
+    MR_CHECK(gpu.ok());
+    return std::move(gpu).value();
+  }
   auto made = CpuDevice::Create(device.threads, device.isa);
   MR_CHECK(made.ok());
   return std::move(made).value();

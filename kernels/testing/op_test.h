@@ -29,9 +29,12 @@ struct DeviceUnderTest {
 
 inline void PrintTo(const DeviceUnderTest& d, std::ostream* os) { *os << d.name; }
 
+// Whether an op has a CUDA row that its test should run, where a GPU is.
+enum class CudaRow : uint8_t { kMissing, kPresent };
+
 // The CPU with each instruction set that this machine has (two threads), and with one and three
-// threads of the best.
-std::vector<DeviceUnderTest> DevicesUnderTest();
+// threads of the best; then "cuda", where the op has a row for it and the machine a GPU.
+std::vector<DeviceUnderTest> DevicesUnderTest(CudaRow cuda = CudaRow::kMissing);
 
 inline std::string DeviceName(const ::testing::TestParamInfo<DeviceUnderTest>& info) {
   return info.param.name;

@@ -1,0 +1,28 @@
+#!/bin/bash
+# Makes bundle/gpu: the tests that have a CUDA row, with the shared libraries they need, for a GPU
+# machine without Bazel. Copy the folder there and run tests/gpu/run.sh in it.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+# shellcheck source=tools/bazel/env.sh
+source tools/bazel/env.sh
+
+# Add an op's test here together with its CUDA row.
+targets=(//kernels/cuda:cuda_device_test //kernels/rms_norm:rms_norm_test)
+
+bazel build "${BAZEL_FLAGS[@]}" "${targets[@]}" </dev/null
+bin=$(bazel info "${BAZEL_FLAGS[@]}" bazel-bin 2>/dev/null)
+out=bundle/gpu
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/lib"
+for target in "${targets[@]}"; do
+  path=${target#//}
+  cp -L "$bin/${path/://}" "$out/bin/"
+done
+# The target's own libc, libstdc++ and driver stay its own.
+for binary in "$out"/bin/*; do ldd "$binary"; done | awk '$3 ~ /^\// {print $3}' | sort -u |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda)\.so' |
+  xargs -r cp -L -t "$out/lib"
+chmod u+w "$out"/bin/* "$out"/lib/*
+strip --strip-unneeded "$out"/bin/* "$out"/lib/*
+cp tests/gpu/run.sh "$out/"
+du -sh "$out"
