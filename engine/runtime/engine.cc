@@ -32,7 +32,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 }
 
 Engine::Engine(EngineOptions options)
-    : options_(std::move(options)), scheduler_(std::make_unique<Scheduler>(options_.scheduler)) {
+    : options_(std::move(options)),
+      scheduler_(std::make_unique<Scheduler>(options_.scheduler)),
+      down_reason_(absl::UnavailableError("LOADING: no group of workers has formed yet")) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -64,7 +66,7 @@ SequenceId Engine::NewId() {
 absl::Status Engine::Submit(Request request, std::shared_ptr<TokenSink> sink) {
   std::lock_guard lock(mu_);
   if (draining_) return absl::UnavailableError("DRAINING: the server is shutting down");
-  if (!up_) return absl::UnavailableError("WORKER_LOST: no complete group of workers is running");
+  if (!up_) return down_reason_;
   const int64_t limit =
       static_cast<int64_t>(options_.scheduler.max_waiting) + options_.scheduler.max_num_seqs;
   if (live_ >= limit) {
@@ -148,9 +150,14 @@ bool Engine::WaitForWork() {
 void Engine::Handle(Submission& m) {
   const SequenceId id = m.request.id;
   sinks_.emplace(id, m.sink);
-  const absl::Status status = executor_ == nullptr
-                                  ? absl::UnavailableError("WORKER_LOST: no group of workers")
-                                  : scheduler_->Admit(std::move(m.request));
+  absl::Status status;
+  if (executor_ != nullptr) {
+    status = scheduler_->Admit(std::move(m.request));
+  } else {
+    // Lost after Submit() let the sequence in: it ends like those that were running.
+    std::lock_guard lock(mu_);
+    status = down_reason_;
+  }
   if (status.ok()) return;
   sinks_.erase(id);
   m.sink->OnFinish({.id = id, .reason = FinishReason::kError, .status = status});
@@ -177,6 +184,11 @@ void Engine::Handle(Flush& m) {
 }
 
 void Engine::Handle(FailLive& m) {
+  {
+    std::lock_guard lock(mu_);
+    up_ = false;
+    down_reason_ = m.status;
+  }
   scheduler_->FailAll(m.status);
   in_flight_.clear();
   executor_.reset();
@@ -226,6 +238,7 @@ void Engine::LoseExecutor(const absl::Status& status) {
   {
     std::lock_guard lock(mu_);
     up_ = false;
+    down_reason_ = status;
   }
   if (options_.on_executor_lost) options_.on_executor_lost(status);
   in_flight_.clear();

@@ -143,6 +143,7 @@ class Engine final {
   int64_t live_ = 0;  // submitted, OnFinish not yet called
   SequenceId next_id_ = 1;
   bool up_ = false;
+  absl::Status down_reason_;  // while not up_
   bool draining_ = false;
   bool stopping_ = false;
 
