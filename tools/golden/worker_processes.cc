@@ -17,6 +17,7 @@
 #include "distributed/controller/cluster/worker_hub.h"
 #include "distributed/session/secret.h"
 #include "distributed/session/version.h"
+#include "engine/config/parse.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -97,6 +98,8 @@ class WorkerProcesses final : public StepExecutor {
     hub.build_version = std::string(kBuildVersion);
     hub.config = options.runner;
     hub.world = options.ranks;
+    ASSIGN_OR_RETURN(const ModelConfig model, LoadModelConfig(options.runner.model_dir));
+    hub.vocab_size = model.vocab_size;
     hub.num_pages = options.num_pages;
     hub.startup_timeout = kStartupTimeout;
     ASSIGN_OR_RETURN(hub_, WorkerHub::Start(std::move(hub), &listener_));
