@@ -22,9 +22,10 @@ inline void CpuRelax() {
 }
 
 // Spins until done() or kSpin is over; returns done(). Yields now and then, so that with more
-// threads of ours than cores the thread waited for gets to run: 4 threads on one core took 0.02 ms a
-// region, 0.5 ms without yielding. The price is paid beside processes that never yield (4 busy loops
-// on that core: 6.7 ms instead of 1.1; AMD EPYC 7003, 2026-11-29): the engine wants its cores.
+// threads of ours than cores the thread waited for gets to run: 4 threads on one core took 0.02 ms
+// a region, 0.5 ms without yielding. The price is paid beside processes that never yield (4 busy
+// loops on that core: 6.7 ms instead of 1.1; AMD EPYC 7003, 2026-11-29): the engine wants its
+// cores.
 template <typename Done>
 bool SpinUntil(const Done& done) {
   const auto deadline = std::chrono::steady_clock::now() + kSpin;

@@ -2,6 +2,7 @@
 // the workspace: every split over ranks and every chunk size must give the reference's logits.
 #include <filesystem>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Checkpoint {
   const char* name;
   std::vector<int32_t> ranks;  // that its heads allow
 };
+
+void PrintTo(const Checkpoint& checkpoint, std::ostream* out) { *out << checkpoint.name; }
 
 class GoldenTest : public testing::TestWithParam<Checkpoint> {
  protected:

@@ -56,7 +56,8 @@ void HubSession::Close(const absl::Status& reason) {
 
 void HubSession::Cancel() {
   Close(absl::CancelledError("broken off"));
-  context_->TryCancel();
+  const std::lock_guard<std::mutex> lock(context_mu_);
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 HubSession::Phase HubSession::phase() const {
@@ -134,6 +135,10 @@ void HubSession::OnCancel() {
 }
 
 void HubSession::OnDone() {
+  {
+    const std::lock_guard<std::mutex> lock(context_mu_);
+    context_ = nullptr;
+  }
   absl::Status reason;
   {
     const std::lock_guard<std::mutex> lock(mu_);

@@ -74,7 +74,10 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   absl::Status OnBody(worker::Frame frame);
   void Enter(Phase phase);  // REQUIRES: mu_ held
 
-  grpc::CallbackServerContext* const context_;
+  // gRPC frees the context once OnDone returned, so OnDone and Cancel, which may come from another
+  // thread at that moment, take this lock, and nothing else does.
+  std::mutex context_mu_;
+  grpc::CallbackServerContext* context_;  // guarded by context_mu_; null once OnDone ran
   const std::string secret_;
   Owner* const owner_;
   const std::string peer_;
