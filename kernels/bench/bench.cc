@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "kernels/bench/bench_probes.h"
@@ -46,21 +47,42 @@ BenchTime MeasureRuns(double seconds, absl::FunctionRef<void(int64_t)> run) {
   return {.min_seconds = times.front(), .median_seconds = times[times.size() / 2]};
 }
 
+BenchRatio CompareRuns(absl::FunctionRef<void(int64_t)> ours,
+                       absl::FunctionRef<void(int64_t)> peer) {
+  constexpr int kRounds = 15;
+  constexpr double kRoundSeconds = 0.1;
+  // A peer's own threads (OpenMP's) spin for some milliseconds after its last call.
+  constexpr auto kSettle = std::chrono::milliseconds(30);
+  std::vector<double> ratios;
+  for (int i = 0; i < kRounds; ++i) {
+    std::this_thread::sleep_for(kSettle);
+    const double our_time = MeasureRuns(kRoundSeconds, ours).median_seconds;
+    ratios.push_back(MeasureRuns(kRoundSeconds, peer).median_seconds / our_time);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return {.low = ratios.front(), .median = ratios[ratios.size() / 2], .high = ratios.back()};
+}
+
+void ReadMemory(ThreadPool& pool, const void* data, int64_t bytes) {
+  constexpr int64_t kUnit = 4096;
+  const BenchProbes& probes = ProbesFor(pool.isa());
+  std::vector<float> sums(static_cast<size_t>(pool.threads()));
+  pool.ParallelFor(bytes / kUnit, 1, [&](int64_t begin, int64_t end, int thread) {
+    sums[static_cast<size_t>(thread)] =
+        probes.read(static_cast<const char*>(data) + begin * kUnit, (end - begin) * kUnit);
+  });
+}
+
 CpuCeiling MeasureCpuCeiling(ThreadPool& pool, Device& device) {
   constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int64_t kLine = 4096;
   constexpr int64_t kSteps = 2'000'000;
   const BenchProbes& probes = ProbesFor(pool.isa());
   auto buffer = device.Allocate(kBytes);
   MR_CHECK(buffer.ok());
   const char* data = static_cast<const char*>(buffer->data());
   std::memset(buffer->data(), 1, kBytes);  // untouched pages would all be one page of zeros
+  const BenchTime read = MeasureRuns(1.0, [&](int64_t) { ReadMemory(pool, data, kBytes); });
   std::vector<float> sums(static_cast<size_t>(pool.threads()));
-  const BenchTime read = MeasureRuns(1.0, [&](int64_t) {
-    pool.ParallelFor(kBytes / kLine, 1, [&](int64_t begin, int64_t end, int thread) {
-      sums[static_cast<size_t>(thread)] = probes.read(data + begin * kLine, (end - begin) * kLine);
-    });
-  });
   const BenchTime fma = MeasureRuns(0.5, [&](int64_t) {
     pool.ParallelFor(pool.threads(), 1, [&](int64_t, int64_t, int thread) {
       sums[static_cast<size_t>(thread)] = probes.multiply_add(kSteps);

@@ -27,6 +27,19 @@ struct BenchTime {
 // A caller that wants cold caches picks another operand for each i.
 BenchTime MeasureRuns(double seconds, absl::FunctionRef<void(int64_t)> run);
 
+// How fast `ours` is beside `peer`: peer's time over ours, 1 when they are equal.
+struct BenchRatio {
+  double low = 0, median = 0, high = 0;  // over the rounds
+};
+
+// Times the two in turns, in short rounds, and takes the ratio of the medians of each round: what
+// else the machine does then slows both, where two long measurements would tell its moods apart.
+BenchRatio CompareRuns(absl::FunctionRef<void(int64_t)> ours,
+                       absl::FunctionRef<void(int64_t)> peer);
+
+// Reads `bytes` (a multiple of 4096 is read; the rest is not) with all threads of the pool.
+void ReadMemory(ThreadPool& pool, const void* data, int64_t bytes);
+
 // The two bounds of the CPU, measured with all threads of a pool.
 struct CpuCeiling {
   double read_bytes_per_second = 0;  // sequential reads of memory far larger than the caches

@@ -33,11 +33,14 @@ float MultiplyAdd(int64_t steps) {
   for (int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
     for (int c = 0; c < kChains; ++c) {
-      sums[c] = sums[c] * factor + addend;
-      __asm__("" : "+v"(sums[c]));  // keeps the chains apart: they hold equal values
+      simd::F<kLanes> sum = sums[c] * factor + addend;
+      __asm__("" : "+v"(sum));  // keeps the chains apart: they hold equal values
+      sums[c] = sum;
     }
   }
   simd::F<kLanes> all = {};
+  // Unrolled too: a loop over the array would keep it in memory, and the stores would be measured.
+#pragma GCC unroll 12
   for (int c = 0; c < kChains; ++c) all += sums[c];
   return simd::Sum(all);
 }

@@ -18,6 +18,18 @@ TEST(MeasureRunsTest, CountsUpFromOneUntimedCall) {
   EXPECT_GE(time.min_seconds, 0);
 }
 
+TEST(CompareRunsTest, IsAboveOneWhenThePeerIsSlower) {
+  volatile int64_t sink = 0;
+  const auto spin = [&](int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) sink = sink + i;
+  };
+  const BenchRatio ratio =
+      CompareRuns([&](int64_t) { spin(20'000); }, [&](int64_t) { spin(200'000); });
+  EXPECT_GT(ratio.median, 2);  // ten times the work
+  EXPECT_LE(ratio.low, ratio.median);
+  EXPECT_LE(ratio.median, ratio.high);
+}
+
 TEST(CpuCeilingTest, IsMeasuredWithEachInstructionSet) {
   for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
     if (isa > DetectIsa()) continue;

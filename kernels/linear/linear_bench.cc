@@ -45,31 +45,54 @@ class LinearBench final {
   }
 
   BenchTime Run(int64_t tokens, Shape s, DType dtype) {
-    const Buffer x = Ones(tokens * s.inputs), y = Ones(tokens * s.outputs);
-    Workspace workspace(workspace_memory_.data(), workspace_memory_.bytes());
-    const OpContext ctx = {device_, Stream{}, workspace};
-    return MeasureRuns(kSeconds, [&](int64_t i) {
-      MR_CHECK(
-          Linear(ctx, {.x = TensorView::Of(x.data(), DType::kF32, {tokens, s.inputs}),
-                       .weight = TensorView::Of(Weights(i, s, dtype), dtype, {s.outputs, s.inputs}),
-                       .bias = {},
-                       .y = TensorView::Of(y.data(), DType::kF32, {tokens, s.outputs})})
-              .ok());
-    });
+    const Operands o = Take(tokens, s);
+    return MeasureRuns(kSeconds, [&](int64_t i) { CallLinear(o, s, dtype, i); });
   }
 
-  BenchTime RunOneDnn(int64_t tokens, Shape s) {
-    const Buffer x = Ones(tokens * s.inputs), y = Ones(tokens * s.outputs);
-    return MeasureRuns(kSeconds, [&](int64_t i) {
-      MR_CHECK_EQ(dnnl_sgemm('N', 'T', tokens, s.outputs, s.inputs, 1.0f,
-                             static_cast<const float*>(x.data()), s.inputs,
-                             static_cast<const float*>(Weights(i, s, DType::kF32)), s.inputs, 0.0f,
-                             static_cast<float*>(y.data()), s.outputs),
-                  dnnl_success);
-    });
+  // Beside one read of the same weights.
+  BenchRatio CompareWithReading(int64_t tokens, Shape s) {
+    const Operands o = Take(tokens, s);
+    return CompareRuns([&](int64_t i) { CallLinear(o, s, DType::kBF16, i); },
+                       [&](int64_t i) {
+                         ReadMemory(*device_.thread_pool(), Weights(i, s, DType::kBF16),
+                                    s.inputs * s.outputs * DTypeBytes(DType::kBF16));
+                       });
+  }
+
+  // Our bf16 weights beside its f32 ones.
+  BenchRatio CompareWithOneDnn(int64_t tokens, Shape s) {
+    const Operands o = Take(tokens, s);
+    return CompareRuns([&](int64_t i) { CallLinear(o, s, DType::kBF16, i); },
+                       [&](int64_t i) { CallOneDnn(o, s, i); });
   }
 
  private:
+  struct Operands {
+    int64_t tokens;
+    Buffer x, y;
+  };
+  Operands Take(int64_t tokens, Shape s) {
+    return {tokens, Ones(tokens * s.inputs), Ones(tokens * s.outputs)};
+  }
+
+  void CallLinear(const Operands& o, Shape s, DType dtype, int64_t i) {
+    Workspace workspace(workspace_memory_.data(), workspace_memory_.bytes());
+    MR_CHECK(Linear({device_, Stream{}, workspace},
+                    {.x = TensorView::Of(o.x.data(), DType::kF32, {o.tokens, s.inputs}),
+                     .weight = TensorView::Of(Weights(i, s, dtype), dtype, {s.outputs, s.inputs}),
+                     .bias = {},
+                     .y = TensorView::Of(o.y.data(), DType::kF32, {o.tokens, s.outputs})})
+                 .ok());
+  }
+
+  void CallOneDnn(const Operands& o, Shape s, int64_t i) {
+    MR_CHECK_EQ(dnnl_sgemm('N', 'T', o.tokens, s.outputs, s.inputs, 1.0f,
+                           static_cast<const float*>(o.x.data()), s.inputs,
+                           static_cast<const float*>(Weights(i, s, DType::kF32)), s.inputs, 0.0f,
+                           static_cast<float*>(o.y.data()), s.outputs),
+                dnnl_success);
+  }
+
   Buffer Take(int64_t bytes) {
     auto buffer = device_.Allocate(bytes);
     MR_CHECK(buffer.ok());
@@ -100,6 +123,11 @@ std::string Name(const char* what, int64_t tokens, Shape s) {
   return absl::StrCat(what, " ", tokens, " x ", s.inputs, " -> ", s.outputs);
 }
 
+std::string Percent(const BenchRatio& r) {
+  const auto percent = [](double ratio) { return static_cast<int>(100 * ratio + 0.5); };
+  return absl::StrCat(percent(r.median), " % (", percent(r.low), " to ", percent(r.high), ")");
+}
+
 void Bench(int threads) {
   auto device = CpuDevice::Create(threads);
   MR_CHECK(device.ok());
@@ -112,23 +140,22 @@ void Bench(int threads) {
                 bench.Run(tokens, s, DType::kBF16));
     }
   }
-  // oneDNN's threads go on spinning for a while after a call: all of ours first.
-  std::vector<std::pair<Shape, BenchTime>> ours;
   for (Shape s : kShapes) {
     if (s.outputs > 10000) continue;  // the head sees only the last token of a sequence
-    ours.emplace_back(s, bench.Run(kManyTokens, s, DType::kBF16));
-    table.Row(Name("bf16", kManyTokens, s), WorkOf(kManyTokens, s, DType::kBF16),
-              ours.back().second);
-    table.Row(Name("f32", kManyTokens, s), WorkOf(kManyTokens, s, DType::kF32),
-              bench.Run(kManyTokens, s, DType::kF32));
+    for (DType dtype : {DType::kBF16, DType::kF32}) {
+      table.Row(Name(dtype == DType::kBF16 ? "bf16" : "f32", kManyTokens, s),
+                WorkOf(kManyTokens, s, dtype), bench.Run(kManyTokens, s, dtype));
+    }
   }
-  for (const auto& [s, time] : ours) {
-    const BenchTime peer = bench.RunOneDnn(kManyTokens, s);
-    table.Row(Name("dnnl_sgemm f32", kManyTokens, s), WorkOf(kManyTokens, s, DType::kF32), peer);
-    table.Note(absl::StrCat(
-        "bf16 reaches ", static_cast<int>(100 * peer.median_seconds / time.median_seconds),
-        " % of it by the median, ", static_cast<int>(100 * peer.min_seconds / time.min_seconds),
-        " % by the best run"));
+  for (Shape s : kShapes) {
+    table.Note(absl::StrCat(Name("bf16", 1, s), ": ", Percent(bench.CompareWithReading(1, s)),
+                            " of reading its weights"));
+  }
+  for (Shape s : kShapes) {
+    if (s.outputs > 10000) continue;
+    table.Note(absl::StrCat(Name("bf16", kManyTokens, s), ": ",
+                            Percent(bench.CompareWithOneDnn(kManyTokens, s)),
+                            " of dnnl_sgemm's f32"));
   }
 }
 

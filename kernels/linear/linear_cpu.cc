@@ -20,9 +20,10 @@ constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kTokenBlockFloats = 80 * 1024;
 // Fewer tokens would not pay for widening the weights once more.
 constexpr int64_t kFewestTokens = 48;
-// Widened weights (8 rows) and the tile's tokens share L1: 576 to 800 inputs measured alike, 400
-// and 1600 up to a tenth slower (AMD EPYC 7003, 2026-11-29).
-constexpr int64_t kMostInputs = 800;
+// Widened weights (8 rows) and the tile's tokens share L1. One thread, 512 tokens, 400 / 640 / 800
+// / 1100: K = 576 82 / 90 / 89 / 89, K = 1536 78 / 83 / 81 / 81, K = 2048 79 / 82 / 84 / 74
+// GFLOP/s; two per cent is noise (AMD EPYC 7003, AVX2, 2026-11-29).
+constexpr int64_t kMostInputs = 640;
 // A multiple of every tile's tokens.
 constexpr int64_t kTileTokens = 6;
 
