@@ -1,0 +1,21 @@
+// Loads of global memory for data that is read once.
+#ifndef KERNELS_PTX_LOAD_CUH_
+#define KERNELS_PTX_LOAD_CUH_
+
+#include <cstdint>
+
+namespace millrace {
+
+// 16 bytes of memory that nobody writes while the kernel runs; 16-byte aligned. Skips L1 and asks
+// for whole 128-byte lines, for streams that are read once.
+__device__ __forceinline__ uint4 LoadStream(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+}  // namespace millrace
+
+#endif  // KERNELS_PTX_LOAD_CUH_
