@@ -22,10 +22,9 @@ cudaError_t Launch(void (*kernel)(Params...), const LaunchShape& shape, cudaStre
                    Args&&... args) {
   constexpr size_t kDefaultShared = 48 * 1024;
   if (shape.shared_bytes > kDefaultShared) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shape.shared_bytes));
     if (error != cudaSuccess) return error;
   }
   if (shape.cluster > 8) {
