@@ -37,12 +37,7 @@ struct LinearSkinnyShape {
   int blocks_per_sm;  // that registers must leave room for
 };
 inline constexpr LinearSkinnyShape kLinearSkinnyShapes[] = {
-    {1, 1, 8, 4, 2}, {1, 1, 8, 3, 3}, {1, 2, 8, 2, 2}, {2, 2, 8, 3, 1}, {2, 2, 8, 2, 2},
-    {2, 4, 8, 1, 2}, {2, 4, 4, 2, 2}};
-
-// Index into kLinearSkinnyShapes. The fewer tiles of outputs there are for each multiprocessor, the
-// more warps share one; with many tokens a block takes more outputs, since each block reads x.
-int ChooseLinearSkinny(int32_t tokens, int32_t outputs, int32_t multiprocessors);
+    {1, 1, 8, 4, 2}, {1, 1, 8, 3, 3}, {1, 2, 8, 2, 2}, {2, 2, 8, 3, 1}};
 
 // REQUIRES: all of x and weight bf16, their rows on 16 bytes, inputs a multiple of 64,
 // 1 <= tokens <= 8 token_tiles.

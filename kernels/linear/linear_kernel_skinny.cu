@@ -19,8 +19,7 @@ __device__ __forceinline__ float Bias(const LinearKernelArgs& args, int output) 
 }
 
 template <int kShape>
-__global__ void __launch_bounds__(Traits<kShape>::Gemm::kThreads,
-                                  Traits<kShape>::kS.blocks_per_sm)
+__global__ void __launch_bounds__(Traits<kShape>::Gemm::kThreads, Traits<kShape>::kS.blocks_per_sm)
     LinearSkinny(const __grid_constant__ LinearKernelArgs args) {
   using Gemm = typename Traits<kShape>::Gemm;
   __shared__ typename Gemm::Shared shared;
@@ -57,8 +56,7 @@ cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
 }
 
 using LaunchFn = cudaError_t (*)(const LinearKernelArgs&, cudaStream_t);
-constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>,
-                                LaunchWith<4>, LaunchWith<5>, LaunchWith<6>};
+constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>};
 static_assert(sizeof(kLaunch) / sizeof(LaunchFn) ==
               sizeof(kLinearSkinnyShapes) / sizeof(LinearSkinnyShape));
 
