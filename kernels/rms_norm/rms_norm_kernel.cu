@@ -1,7 +1,7 @@
-// Grid: one block a token. The row is read once into registers (up to kWords words a thread; what is
-// longer is read again from L2), its squares are summed over the block, and it is written scaled.
-// Blocks in row order and many to a multiprocessor keep the memory busy: persistent blocks that load
-// a row ahead, and rings of bulk copies, were 5 to 10 % slower.
+// Grid: one block a token. The row is read once into registers (up to kWords words a thread; what
+// is longer is read again from L2), its squares are summed over the block, and it is written
+// scaled. Blocks in row order and many to a multiprocessor keep the memory busy: persistent blocks
+// that load a row ahead, and rings of bulk copies, were 5 to 10 % slower.
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/vector.cuh"
