@@ -31,6 +31,14 @@ __device__ __forceinline__ void StoreVec(T* to, const Vec<T, kWidth>& vec) {
   *reinterpret_cast<Vec<T, kWidth>*>(to) = vec;
 }
 
+template <typename To, typename From, int kWidth>
+__device__ __forceinline__ Vec<To, kWidth> Converted(const Vec<From, kWidth>& vec) {
+  Vec<To, kWidth> out;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) Narrow(Widen(vec.v[j]), &out.v[j]);
+  return out;
+}
+
 }  // namespace millrace
 
 #endif  // KERNELS_PTX_VECTOR_CUH_
