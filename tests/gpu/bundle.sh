@@ -12,6 +12,7 @@ targets=(
   //kernels/bench:bench_bed_test
   //kernels/cuda:cuda_device_test
   //kernels/embedding:embedding_test
+  //kernels/gate_up:gate_up_test
   //kernels/kv_append:kv_append_test
   //kernels/linear:linear_test
   //kernels/paged_attention:paged_attention_test

@@ -19,7 +19,8 @@
 #include "tools/golden/text_check.h"
 
 ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
-ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu");
+ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu, or cuda for the first GPU");
+ABSL_FLAG(bool, enforce_eager, false, "on a GPU: no captured graphs");
 ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false,
@@ -38,9 +39,9 @@ constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
 
 absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_device) != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device ", absl::GetFlag(FLAGS_device), ": golden runs on cpu"));
+  const std::string device = absl::GetFlag(FLAGS_device);
+  if (device != "cpu" && device != "cuda") {
+    return absl::InvalidArgumentError(absl::StrCat("--device ", device, ": want cpu or cuda"));
   }
   if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
     return absl::InvalidArgumentError(
@@ -69,6 +70,8 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
         absl::StrCat("--dtype ", dtype, ": want float32 or bfloat16"));
   }
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
+  if (absl::GetFlag(FLAGS_device) == "cuda") options.device = DeviceType::kCuda;
+  options.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
@@ -118,9 +121,9 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
-      "%s: %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
-      std::string(DTypeName(options.dtype)), options.tensor_parallel_size,
-      options.worker_binary.empty() ? "" : " (processes)",
+      "%s: %s on %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
+      std::string(DTypeName(options.dtype)), absl::GetFlag(FLAGS_device),
+      options.tensor_parallel_size, options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
       options.prefix_cache ? "on" : "off");
 
