@@ -13,6 +13,8 @@ targets=(
   //kernels/cuda:cuda_device_test
   //kernels/embedding:embedding_test
   //kernels/kv_append:kv_append_test
+  //kernels/linear:linear_test
+  //kernels/paged_attention:paged_attention_test
   //kernels/rms_norm:rms_norm_test
   //kernels/rope:rope_test
   //kernels/rope_append:rope_append_test
