@@ -67,7 +67,6 @@ template <typename Traits, bool kResidual>
 struct Row {
   using T = typename Traits::Element;
   using W = typename Traits::Weight;
-  static constexpr int kWidth = Traits::kWidth;
   const T* x;
   T* residual;
   const W* weight;
@@ -83,6 +82,7 @@ struct Row {
 
   // For rows of any length.
   __device__ __forceinline__ float SumFrom(int first, int step) const {
+    constexpr int kWidth = Traits::kWidth;
     float sum = 0;
     for (int i = first; i < size; i += step) {
       Vec<T, kWidth> h = LoadVec<kWidth>(x + i);
@@ -95,6 +95,7 @@ struct Row {
     return sum;
   }
   __device__ __forceinline__ void StoreFrom(int first, int step, float scale) const {
+    constexpr int kWidth = Traits::kWidth;
     const T* h = kResidual ? residual : x;
     for (int i = first; i < size; i += step) {
       StoreVec(y + i, Scaled(LoadVec<kWidth>(h + i), scale, LoadVec<kWidth>(weight + i)));

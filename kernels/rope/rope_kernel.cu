@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 192;     // a multiple of the words in a half head of 64, 96, 128 and 256
 constexpr int kMaxThreads = 256;  // where a half head has more words than that
 constexpr int kInFlight = 2;      // heads
-constexpr int kBlocks = 5;        // of kMaxThreads to a multiprocessor: bounds the registers
+constexpr int kBlocks = 4;        // of kMaxThreads to a multiprocessor: bounds the registers
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kBlocks)
