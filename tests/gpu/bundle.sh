@@ -36,9 +36,9 @@ for target in "${targets[@]}"; do
   path=${target#//}
   cp -L "$bin/${path/://}" "$out/bin/"
 done
-# The target's own libc, libstdc++ and driver stay its own.
+# The target's own libc, libstdc++, driver and CUDA toolkit (half a gigabyte of cuBLAS) stay its own.
 for binary in "$out"/bin/*; do ldd "$binary"; done | awk '$3 ~ /^\// {print $3}' | sort -u |
-  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda)\.so' |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libcublas|libcublasLt)\.so' |
   xargs -r cp -L -t "$out/lib"
 chmod u+w "$out"/bin/* "$out"/lib/*
 strip --strip-unneeded "$out"/bin/* "$out"/lib/*
