@@ -29,23 +29,11 @@ __device__ __forceinline__ void StartRow(SampleTiles<kHeld, kStaged>& tiles,
 }
 
 // Before the wait for the prior grid.
-__device__ __forceinline__ void InitBarriers() {
+__device__ __forceinline__ void InitShared() {
   if (Lane() < kSampleParts) InitBarrier(&Shared().barriers[Warp()][Lane()]);
+  if (threadIdx.x < kSampleGathers) Shared().sizes[threadIdx.x] = 0;
   PublishBarriers();
   __syncwarp();
-}
-
-// What half of the blocks must reach for k in the row (ReduceTop).
-__device__ __forceinline__ int32_t ShareOf(int32_t k, const Cluster& cluster) {
-  const int32_t size = static_cast<int32_t>(cluster.size);
-  return size == 1 ? k : (2 * k + size - 1) / size;
-}
-
-template <typename Tiles>
-__device__ __forceinline__ SampleTop RowTop(SampleBlock& block, const SampleBest& best, bool finite,
-                                            int32_t k) {
-  const uint32_t bound = k > 0 ? BlockBound(block.s, best.logit, ShareOf(k, block.cluster)) : 0;
-  return ReduceTop(block, PackCandidate(best.logit, best.id), finite, bound);
 }
 
 struct TopOut {
@@ -75,32 +63,35 @@ __device__ __forceinline__ void WriteTopSlowly(SampleBlock& block, const Tiles& 
         if (c < last && c > best) best = c;
       }
     });
-    const SamplePart part = {WarpMax(best), 0, 0};
-    last = ReduceRow(block, part, [](const SamplePart& x, const SamplePart& y) {
-             return x.a > y.a ? x : y;
-           }).a;
+    last = ReduceTop(block, best, true, 0).best;
     if (block.cluster.rank == 0 && threadIdx.x == 0) {
       WriteTop(out, i, CandidateId(last), static_cast<float>(CandidateLogit(last) - log_sum));
     }
   }
 }
 
+// What is known of the row as given.
+struct RawRow {
+  double log_sum = 0;
+  float bound = 0;     // of the count-th largest logit
+  float lane_max = 0;  // of this thread's
+};
+
 // Writes the row's `count` largest logits, largest first, and clears the places behind them.
 template <typename Tiles>
 __device__ __forceinline__ void WriteLargest(SampleBlock& block, const Tiles& tiles, int32_t count,
-                                             double log_sum, float bound, const TopOut& out) {
+                                             const RawRow& raw, const TopOut& out) {
   count = min(count, tiles.vocabulary);
   const int32_t t = static_cast<int32_t>(threadIdx.x);
   if (block.cluster.rank == 0 && t >= count) WriteTop(out, t, -1, 0.0f);
   if (count == 0) return;
-  Gather(block, tiles, bound, INFINITY);
-  const int32_t n = Merge(block);
-  if (n < 0) return WriteTopSlowly(block, tiles, count, log_sum, out);
+  const int32_t n = Gather(block, tiles, raw.bound, INFINITY, raw.lane_max);
+  if (n < 0) return WriteTopSlowly(block, tiles, count, raw.log_sum, out);
   if (block.cluster.rank != 0) return;
   SortMerged(block.s, n);
   if (t < count) {
-    const uint64_t c = block.s.merged[t];
-    WriteTop(out, t, CandidateId(c), static_cast<float>(CandidateLogit(c) - log_sum));
+    const uint64_t c = block.s.merged()[t];
+    WriteTop(out, t, CandidateId(c), static_cast<float>(CandidateLogit(c) - raw.log_sum));
   }
 }
 
@@ -142,8 +133,8 @@ template <int kHeld>
 __device__ void Change(SampleBlock& block, SampleTiles<kHeld, true>& tiles, float*) {
   constexpr int kTilesAtOnce = 2;
   static_assert(kHeld % kTilesAtOnce == 0);
-  static_assert(2 * sizeof(block.s.list) >= kSampleWarps * kTilesAtOnce * kSampleTile * 4);
-  float* const area = reinterpret_cast<float*>(block.s.list);
+  static_assert(sizeof(block.s.scratch) >= kSampleWarps * kTilesAtOnce * kSampleTile * 4);
+  float* const area = reinterpret_cast<float*>(block.s.scratch);
   const int32_t size = tiles.tiles * kSampleTile;
   const int32_t first = tiles.WarpFirst(0);
   float* const kept = tiles.shared - Warp() * (tiles.tiles - kHeld) * kSampleTile;
@@ -198,12 +189,11 @@ struct Picked {
 // The row's token, after its lists were applied.
 template <typename Tiles>
 __device__ __forceinline__ Picked Pick(SampleBlock& block, const Tiles& tiles,
-                                       const SampleBest& best, bool finite) {
+                                       const SampleBest& best, bool finite,
+                                       const SampleRead& read) {
   const SampleRow& row = block.s.row;
-  const bool greedy = row.temperature < kMinTemperature;
-  const bool filtered = row.top_p < 1 || (row.top_k > 0 && row.top_k < tiles.vocabulary);
-  const int32_t k = row.top_k > 0 && row.top_k <= kSampleQuick ? row.top_k : kSampleQuick;
-  const SampleTop top = RowTop<Tiles>(block, best, finite, greedy || !filtered ? 0 : k);
+  const SampleTop top =
+      ReduceTop(block, PackCandidate(best.logit, best.id), finite, QuickK(row, tiles.vocabulary));
   const float maximum = CandidateLogit(top.best);
   const int32_t id = CandidateId(top.best);
   Picked picked = {.here = block.cluster.rank == 0};
@@ -211,14 +201,40 @@ __device__ __forceinline__ Picked Pick(SampleBlock& block, const Tiles& tiles,
     picked.flag = SampleFlag::kNotFinite;
   } else if (id >= tiles.vocabulary || maximum == -INFINITY) {
     picked.flag = SampleFlag::kNothingLeft;
-  } else if (greedy) {
+  } else if (row.temperature < kMinTemperature) {
     picked.id = id;
   } else {
-    const SampleWeight weight = WeightOf(maximum, row.temperature);
-    picked.id = DrawFiltered(block, tiles, weight, top.bound);
+    const SampleWeight weight = {maximum, FactorOf(row.temperature)};
+    picked.id = DrawFiltered(block, tiles, read, weight, top.bound);
     picked.here = picked.id >= 0;
   }
   return picked;
+}
+
+// The temperature of the masses that the reading of the row should sum up, as they will be asked
+// for; 0: of none.
+__device__ __forceinline__ float TemperatureOfRead(const SampleRow& row, int32_t vocabulary) {
+  if (row.off) return 0;
+  if (row.num_top_logprobs >= 0) return 1;
+  const bool partial = row.min_p > 0 || (row.top_k > 0 && row.top_k < vocabulary);
+  if (row.temperature < kMinTemperature || partial || HasChanges(row)) return 0;
+  return row.temperature;
+}
+
+// Waits for the row.
+template <typename Tiles>
+__device__ __forceinline__ SampleBest FinishRow(const Tiles& tiles, float temperature, bool& finite,
+                                                SampleRead& read) {
+  uint64_t* const barriers = Shared().barriers[Warp()];
+  SampleBest best;
+  if (temperature > 0) {
+    read.factor = FactorOf(temperature);
+    best = tiles.template FinishLoading<true>(barriers, read.factor, finite, read.mass);
+  } else {
+    best = tiles.template FinishLoading<false>(barriers, 0, finite, read.mass);
+  }
+  read.maximum = best.logit;
+  return best;
 }
 
 __device__ void WriteRow(const SampleKernelArgs& args, const SampleRow& row, const Picked& picked,
@@ -252,7 +268,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   SampleShared& s = block.s;
   const SampleRow& row = s.row;
   const int64_t r = blockIdx.y;
-  InitBarriers();
+  InitShared();
   WaitForPriorGrid();
   StartNextGrid();
   Tiles tiles;
@@ -264,29 +280,32 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   const TopOut top_out = {args.top_ids + r * args.top_ids_stride,
                           args.top_logprobs + r * args.top_logprobs_stride, kSampleTopLogprobs};
   bool finite;
-  SampleBest best = tiles.FinishLoading(s.barriers[Warp()], finite);
-  double log_sum = 0;
+  SampleRead read;
+  SampleBest best = FinishRow(tiles, TemperatureOfRead(row, args.vocabulary), finite, read);
+  RawRow raw = {.lane_max = best.logit};
   int32_t listed = 0;
-  float bound = 0;
   if (!row.off && row.num_top_logprobs >= 0) {
-    const SampleTop top = RowTop<Tiles>(block, best, finite, row.num_top_logprobs);
+    const SampleTop top = ReduceTop(block, PackCandidate(best.logit, best.id), finite,
+                                    min(row.num_top_logprobs, args.vocabulary));
     if (top.finite) {
-      const float maximum = CandidateLogit(top.best);
-      log_sum = maximum + log(RowMass(block, tiles, WeightOf(maximum, 1), -INFINITY).mass);
+      const SampleWeight weight = {CandidateLogit(top.best), FactorOf(1)};
+      raw.log_sum = weight.maximum + log(RowMass(block, tiles, read, weight, -INFINITY));
+      raw.bound = top.bound;
       listed = row.num_top_logprobs;
-      bound = top.bound;
     }
   }
-  WriteLargest(block, tiles, listed, log_sum, bound, top_out);
+  WriteLargest(block, tiles, listed, raw, top_out);
   Picked picked = {.here = block.cluster.rank == 0};
   if (!row.off) {
     if (HasChanges(row)) {
       Change(block, tiles, args.changed + r * args.vocabulary);
       best = tiles.Best();
+      read = {.maximum = best.logit};
     }
-    picked = Pick(block, tiles, best, finite);
+    picked = Pick(block, tiles, best, finite, read);
   }
-  if (picked.here && threadIdx.x == 0) WriteRow(args, row, picked, log_sum);
+  if (picked.here && threadIdx.x == 0) WriteRow(args, row, picked, raw.log_sum);
+  block.Wait();
 }
 
 template <int kHeld, bool kStaged>
@@ -295,7 +314,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   using Tiles = SampleTiles<kHeld, kStaged>;
   SampleBlock block = {.s = Shared(), .cluster = ThisCluster()};
   const int64_t r = blockIdx.y;
-  InitBarriers();
+  InitShared();
   WaitForPriorGrid();
   StartNextGrid();
   Tiles tiles;
@@ -305,25 +324,28 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   StartRow(tiles, block.cluster);
   const int32_t id = args.targets[r];
   bool finite;
-  const SampleBest best = tiles.FinishLoading(block.s.barriers[Warp()], finite);
-  const SampleTop top = RowTop<Tiles>(block, best, finite, args.top);
+  SampleRead read;
+  const SampleBest best = FinishRow(tiles, 1, finite, read);
+  const SampleTop top =
+      ReduceTop(block, PackCandidate(best.logit, best.id), finite, min(args.top, args.vocabulary));
   const bool known = top.finite && id >= 0 && id < args.vocabulary;
-  const float maximum = CandidateLogit(top.best);
   const float target = known ? tiles.global[id] : NAN;
-  double log_sum = 0;
+  RawRow raw = {.bound = top.bound, .lane_max = best.logit};
   uint32_t above = 0;
   if (top.finite) {
-    const SampleWeight weight = WeightOf(maximum, 1);
-    log_sum = maximum + log(RowMass(block, tiles, weight, -INFINITY).mass);
-    above = RowMass(block, tiles, weight, LogitOf(KeyOf(target) + 1)).count;
+    const SampleWeight weight = {CandidateLogit(top.best), FactorOf(1)};
+    raw.log_sum = weight.maximum + log(RowMass(block, tiles, read, weight, -INFINITY));
+    const float bound = LogitOf(KeyOf(target) + 1);
+    above = RowMassAbove(block, tiles, weight, bound, bound).count[0];
   }
-  WriteLargest(block, tiles, top.finite ? args.top : 0, log_sum, top.bound,
+  WriteLargest(block, tiles, top.finite ? args.top : 0, raw,
                {args.top_ids + r * args.top_ids_stride,
                 args.top_logprobs + r * args.top_logprobs_stride, args.top});
   if (block.cluster.rank == 0 && threadIdx.x == 0) {
-    args.logprob[r] = known ? static_cast<float>(target - log_sum) : NAN;
+    args.logprob[r] = known ? static_cast<float>(target - raw.log_sum) : NAN;
     args.rank[r] = known ? static_cast<int32_t>(above) + 1 : 0;
   }
+  block.Wait();
 }
 
 template <typename Args>

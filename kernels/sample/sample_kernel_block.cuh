@@ -9,13 +9,13 @@
 
 namespace millrace {
 
-inline constexpr int kSampleList = 2 * kSampleThreads;  // candidates, of a block and of a row
+inline constexpr int kSampleList = kSampleThreads;  // candidates of a row
+inline constexpr int kSampleGathers = 8;            // more than a row ever needs
 
 // One value that is reduced over a row.
 struct alignas(16) SamplePart {
-  uint64_t a = 0;
-  uint32_t b = 0;
-  uint32_t c = 0;
+  uint64_t a = 0, b = 0;
+  uint32_t c = 0, d = 0;
 };
 
 // Apart from the tiles.
@@ -23,20 +23,36 @@ struct SampleShared {
   SamplePart warps[kSampleWarps];
   SamplePart blocks[2][16];  // of the blocks of the cluster, for every other reduction
   uint64_t barriers[kSampleWarps][kSampleParts];
-  uint64_t list[kSampleList];    // this block's candidates
-  uint64_t merged[kSampleList];  // the row's, in the first block; behind `list`
+  // Scratch; from kSampleList before its end, in the first block, the row's candidates.
+  uint64_t scratch[4 * kSampleThreads];
   double warp_masses[kSampleWarps];
   SampleRow row;
   double uniform;
-  int32_t list_size;
+  uint32_t sizes[kSampleGathers];  // in the first block: candidates, those without room counted too
   int32_t found, last;
+
+  __device__ __forceinline__ uint64_t* merged() {
+    return scratch + sizeof(scratch) / 8 - kSampleList;
+  }
 };
 
-// Which block, and which of its reductions comes next.
+// Which block, and how far it is in what all blocks of the row do together.
 struct SampleBlock {
   SampleShared& s;
   Cluster cluster;
   int32_t reductions = 0;
+  int32_t gathers = 0;
+  bool arrived = false;  // at a barrier that it has not waited for
+
+  __device__ __forceinline__ void Wait() {
+    if (arrived) WaitCluster(cluster);
+    arrived = false;
+  }
+  __device__ __forceinline__ void Sync() {
+    Wait();
+    ArriveCluster(cluster);
+    WaitCluster(cluster);
+  }
 };
 
 __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -62,12 +78,6 @@ __device__ __forceinline__ int32_t CandidateId(uint64_t c) {
   return static_cast<int32_t>(~static_cast<uint32_t>(c));
 }
 
-__device__ __forceinline__ double WarpSum(double x) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
-  return x;
-}
-
 // The largest candidate of the warp.
 __device__ __forceinline__ uint64_t WarpMax(uint64_t c) {
   const uint32_t high = static_cast<uint32_t>(c >> 32);
@@ -76,33 +86,67 @@ __device__ __forceinline__ uint64_t WarpMax(uint64_t c) {
   return static_cast<uint64_t>(top) << 32 | __reduce_max_sync(0xffffffffu, low);
 }
 
-// Combines one value of each warp over the row; `op` is called in a fixed order. Afterwards
-// BlockParts() holds each block's. All threads of the cluster.
-template <typename Op>
-__device__ SamplePart ReduceRow(SampleBlock& block, const SamplePart& of_warp, const Op& op) {
-  SampleShared& s = block.s;
-  SamplePart* const slots = s.blocks[block.reductions++ % 2];
-  if (Lane() == 0) s.warps[Warp()] = of_warp;
-  __syncthreads();
-  if (Warp() == 0) {
-    SamplePart v = s.warps[Lane() % kSampleWarps];
-#pragma unroll
-    for (int d = kSampleWarps / 2; d > 0; d /= 2) {
-      SamplePart other;
-      other.a = __shfl_xor_sync(0xffffffffu, v.a, d);
-      other.b = __shfl_xor_sync(0xffffffffu, v.b, d);
-      other.c = __shfl_xor_sync(0xffffffffu, v.c, d);
-      v = Lane() & d ? op(other, v) : op(v, other);
-    }
-    if (Lane() < static_cast<int>(block.cluster.size)) {
-      StoreRemote(RemoteAddress(slots + block.cluster.rank, static_cast<uint32_t>(Lane())),
-                  {static_cast<uint32_t>(v.a), static_cast<uint32_t>(v.a >> 32), v.b, v.c});
-    }
+// This block's part goes to all blocks, from `warp 0`, where all lanes hold it; then all threads
+// find that of the i-th block in the result's place i.
+__device__ __forceinline__ const SamplePart* Exchange(SampleBlock& block, const SamplePart& part) {
+  SamplePart* const slots = block.s.blocks[block.reductions++ % 2];
+  if (threadIdx.x < block.cluster.size) {
+    const uint32_t to = RemoteAddress(slots + block.cluster.rank, threadIdx.x);
+    StoreRemote(to, {static_cast<uint32_t>(part.a), static_cast<uint32_t>(part.a >> 32),
+                     static_cast<uint32_t>(part.b), static_cast<uint32_t>(part.b >> 32)});
+    StoreRemote64(to + 16, static_cast<uint64_t>(part.d) << 32 | part.c);
   }
-  Sync(block.cluster);
-  SamplePart all = slots[0];
-  for (uint32_t i = 1; i < block.cluster.size; ++i) all = op(all, slots[i]);
-  return all;
+  block.Sync();
+  return slots;
+}
+
+// The first block's value, in all.
+__device__ __forceinline__ uint32_t Broadcast(SampleBlock& block, uint32_t v) {
+  return Exchange(block, {0, 0, v, 0})[0].c;
+}
+
+// How many logits, and what they weigh, above two bounds.
+struct SampleMass {
+  double mass[2] = {0, 0};
+  uint32_t count[2] = {0, 0};
+};
+
+__device__ __forceinline__ uint64_t Bits(double x) {
+  return static_cast<uint64_t>(__double_as_longlong(x));
+}
+__device__ __forceinline__ double DoubleOf(uint64_t bits) {
+  return __longlong_as_double(static_cast<long long>(bits));
+}
+
+// Sums one value of each thread over the row, always in the same order. Afterwards the masses of
+// the warps are in warp_masses (mass[0] alone), those of the blocks in BlockParts().
+__device__ __forceinline__ SampleMass ReduceMass(SampleBlock& block, SampleMass x) {
+  SampleShared& s = block.s;
+  const auto reduce = [](SampleMass& m, int from) {
+    for (int d = from; d > 0; d /= 2) {
+      m.mass[0] += __shfl_xor_sync(0xffffffffu, m.mass[0], d);
+      m.mass[1] += __shfl_xor_sync(0xffffffffu, m.mass[1], d);
+    }
+    m.count[0] = __reduce_add_sync(0xffffffffu, m.count[0]);
+    m.count[1] = __reduce_add_sync(0xffffffffu, m.count[1]);
+  };
+  const auto pack = [](const SampleMass& m) {
+    return SamplePart{Bits(m.mass[0]), Bits(m.mass[1]), m.count[0], m.count[1]};
+  };
+  const auto sum = [&](const SamplePart* parts, int n) {
+    SampleMass m;
+    if (Lane() < n) {
+      const SamplePart& p = parts[Lane()];
+      m = {{DoubleOf(p.a), DoubleOf(p.b)}, {p.c, p.d}};
+    }
+    reduce(m, 16);
+    return m;
+  };
+  reduce(x, 16);
+  if (Lane() == 0) s.warps[Warp()] = pack(x), s.warp_masses[Warp()] = x.mass[0];
+  __syncthreads();
+  if (Warp() == 0) x = sum(s.warps, kSampleWarps);
+  return sum(Exchange(block, pack(x)), static_cast<int>(block.cluster.size));
 }
 
 // Of the latest reduction, by rank; until the next but one.
@@ -110,193 +154,124 @@ __device__ __forceinline__ const SamplePart* BlockParts(const SampleBlock& block
   return block.s.blocks[(block.reductions - 1) % 2];
 }
 
-// The first block's value, in all.
-__device__ __forceinline__ SamplePart Broadcast(SampleBlock& block, const SamplePart& v) {
-  SamplePart* const slots = block.s.blocks[block.reductions++ % 2];
-  if (block.cluster.rank == 0 && threadIdx.x < block.cluster.size) {
-    StoreRemote(RemoteAddress(slots, threadIdx.x),
-                {static_cast<uint32_t>(v.a), static_cast<uint32_t>(v.a >> 32), v.b, v.c});
-  }
-  Sync(block.cluster);
-  return slots[0];
+// The largest of the first 16 lanes' keys that n of them reach; 0 where there is none.
+__device__ __forceinline__ uint32_t ReachedBy(uint32_t key, uint32_t n) {
+  uint32_t reach = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) reach += __shfl_sync(0xffffffffu, key, i) >= key;
+  return __reduce_max_sync(0xffffffffu, Lane() < 16 && reach >= n ? key : 0);
 }
 
-struct SampleMass {
-  double mass = 0;
-  uint32_t count = 0;
+// A lower bound of the k-th largest logit is found from the maxima of threads: where a part of the
+// row (a warp, a block) holds m logits at or above its own bound, as many parts as hold k together
+// hold them at or above the least of their bounds. Parts are asked for half as many again (warps)
+// or twice as many (blocks) as their share, so that a few with little do not spoil it.
+struct SampleShares {
+  int32_t of_warp = 0;  // above 32: no bound
+  uint32_t warps = 0, blocks = 0;
+
+  __device__ __forceinline__ SampleShares(int32_t k, uint32_t cluster_size) {
+    const int32_t size = static_cast<int32_t>(cluster_size);
+    const int32_t of_block = size == 1 ? k : (2 * k + size - 1) / size;
+    of_warp = (of_block * 3 / 2 + kSampleWarps - 1) / kSampleWarps;
+    warps = static_cast<uint32_t>((of_block + of_warp - 1) / max(of_warp, 1));
+    blocks = max(cluster_size / 2, 1);
+  }
 };
 
-// Over the row, of one value of each warp.
-__device__ SampleMass ReduceMass(SampleBlock& block, double mass, uint32_t count) {
-  const SamplePart part = {static_cast<uint64_t>(__double_as_longlong(mass)), count, 0};
-  const SamplePart all = ReduceRow(block, part, [](const SamplePart& x, const SamplePart& y) {
-    const double sum = __longlong_as_double(static_cast<long long>(x.a)) +
-                       __longlong_as_double(static_cast<long long>(y.a));
-    return SamplePart{static_cast<uint64_t>(__double_as_longlong(sum)), x.b + y.b, 0};
-  });
-  return {__longlong_as_double(static_cast<long long>(all.a)), all.b};
+// The largest key that n of the warp's threads' maxima reach.
+__device__ __forceinline__ uint32_t WarpBound(SampleShared& s, float maximum, int32_t n) {
+  if (n > 32) return 0;
+  float* const maxima = reinterpret_cast<float*>(s.scratch) + Warp() * 32;
+  __syncwarp();
+  maxima[Lane()] = maximum;
+  __syncwarp();
+  int32_t reach = 0;
+#pragma unroll
+  for (int i = 0; i < 32; i += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(maxima + i);
+    reach += (v.x >= maximum) + (v.y >= maximum) + (v.z >= maximum) + (v.w >= maximum);
+  }
+  return __reduce_max_sync(0xffffffffu, reach >= n ? KeyOf(maximum) : 0);
 }
 
-// The row's largest logit with its lowest id, whether all threads say `finite`, and a lower bound
-// of the k-th largest logit from each block's own `bound`: half of the blocks (one, of one or two)
-// have twice their share of k at or above theirs.
+// The row's largest candidate, whether all threads say `finite`, and, for k > 0, a lower bound of
+// the k-th largest logit.
 struct SampleTop {
   uint64_t best = 0;
   bool finite = false;
   float bound = -INFINITY;
 };
 
-__device__ SampleTop ReduceTop(SampleBlock& block, uint64_t best, bool finite, uint32_t bound) {
-  const SamplePart part = {WarpMax(best), __all_sync(0xffffffffu, finite) ? 1u : 0u, bound};
-  const SamplePart all = ReduceRow(block, part, [](const SamplePart& x, const SamplePart& y) {
-    return SamplePart{x.a > y.a ? x.a : y.a, x.b & y.b, x.c};
-  });
-  const SamplePart* const parts = BlockParts(block);
-  const uint32_t size = block.cluster.size;
-  const uint32_t mine = static_cast<uint32_t>(Lane()) < size ? parts[Lane()].c : 0;
-  uint32_t above = 0;
-  for (uint32_t i = 0; i < size; ++i) {
-    above += parts[i].c > mine || (parts[i].c == mine && i < static_cast<uint32_t>(Lane()));
-  }
-  const uint32_t wanted = size > 1 ? size / 2 - 1 : 0;
-  const uint32_t ballot =
-      __ballot_sync(0xffffffffu, static_cast<uint32_t>(Lane()) < size && above == wanted);
-  const uint32_t key = __shfl_sync(0xffffffffu, mine, __ffs(static_cast<int>(ballot)) - 1);
-  return {all.a, all.b != 0, key == 0 ? -INFINITY : LogitOf(key)};
-}
-
-// A key that k of the block's threads' maxima reach, and not many more; 0 where there are not as
-// many. All threads.
-__device__ uint32_t BlockBound(SampleShared& s, float thread_max, int32_t k) {
-  const uint32_t mine = KeyOf(thread_max);
-  if (k > kSampleThreads) return 0;
-  const uint32_t warp_high = __reduce_max_sync(0xffffffffu, mine);
-  const uint32_t warp_low = __reduce_min_sync(0xffffffffu, mine);
-  if (Lane() == 0) s.warps[Warp()] = {0, warp_high, warp_low};
-  __syncthreads();
-  const SamplePart other = s.warps[Lane() % kSampleWarps];
-  // `low` is reached by k or more, `high` by fewer.
-  uint32_t high = __reduce_max_sync(0xffffffffu, other.b) + 1;
-  uint32_t low = __reduce_min_sync(0xffffffffu, other.c);
-  while (high - low > 1) {
-    const uint32_t middle = low + (high - low) / 2;
-    const int32_t count = __syncthreads_count(mine >= middle);
-    if (count < k) {
-      high = middle;
-      continue;
-    }
-    low = middle;
-    if (count <= k + k / 4 + 2) break;
-  }
-  __syncthreads();  // s.warps is read
-  return low;
-}
-
-// Puts this block's logits in [low, high) on its list; list_size counts those that found no room
-// too. All threads.
-template <typename Tiles>
-__device__ __forceinline__ void Gather(SampleBlock& block, const Tiles& tiles, float low,
-                                       float high) {
+__device__ __forceinline__ SampleTop ReduceTop(SampleBlock& block, uint64_t best, bool finite,
+                                               int32_t k) {
   SampleShared& s = block.s;
-  if (threadIdx.x == 0) s.list_size = 0;
+  const SampleShares shares(k, block.cluster.size);
+  uint32_t bound = k > 0 ? WarpBound(s, CandidateLogit(best), shares.of_warp) : 0;
+  best = WarpMax(best);
+  finite = __all_sync(0xffffffffu, finite);
+  if (Lane() == 0) s.warps[Warp()] = {best, 0, finite ? 1u : 0u, bound};
   __syncthreads();
-  tiles.ForEach([&](const float4& v, int32_t id) {
+  if (Warp() == 0) {
+    const SamplePart v = s.warps[Lane() % kSampleWarps];
+    best = WarpMax(v.a);
+    finite = __all_sync(0xffffffffu, v.c != 0);
+    if (k > 0) bound = ReachedBy(v.d, shares.warps);
+  }
+  const SamplePart* const parts = Exchange(block, {best, 0, finite ? 1u : 0u, bound});
+  SamplePart v = {0, 0, 1, 0};
+  if (Lane() < static_cast<int>(block.cluster.size)) v = parts[Lane()];
+  const uint32_t key = k > 0 ? ReachedBy(v.d, shares.blocks) : 0;
+  return {WarpMax(v.a), __all_sync(0xffffffffu, v.c != 0) != 0,
+          key == 0 ? -INFINITY : LogitOf(key)};
+}
+
+// Brings the row's logits in [low, high) together in the first block's `merged`, in no order.
+// Returns how many they are, in every block; -1 where they are too many. `lane_max`: no logit of
+// this lane is above it.
+template <typename Tiles>
+__device__ __forceinline__ int32_t Gather(SampleBlock& block, const Tiles& tiles, float low,
+                                          float high, float lane_max) {
+  SampleShared& s = block.s;
+  const uint32_t size = RemoteAddress(&s.sizes[block.gathers++], 0);
+  const uint32_t list = RemoteAddress(s.merged(), 0);
+  tiles.ForEachOf(lane_max >= low, [&](const float4& v, int32_t id) {
     if (!(MaxOf(v) >= low)) return;
     const auto put = [&](float x, int32_t i) {
       if (!(x >= low && x < high) || i >= tiles.vocabulary) return;
-      const int32_t at = atomicAdd(&s.list_size, 1);
-      if (at < kSampleList) s.list[at] = PackCandidate(x, i);
+      const uint32_t at = CountRemote(size);
+      if (at < kSampleList) StoreRemote64(list + at * 8, PackCandidate(x, i));
     };
     put(v.x, id);
     put(v.y, id + 1);
     put(v.z, id + 2);
     put(v.w, id + 3);
   });
+  block.Sync();
+  uint32_t n = Lane() == 0 ? LoadRemote32(size) : 0;
+  n = __shfl_sync(0xffffffffu, n, 0);
+  ArriveCluster(block.cluster);  // the first block must not end before all have read its size
+  block.arrived = block.cluster.size > 1;
+  return n <= kSampleList ? static_cast<int32_t>(n) : -1;
 }
 
-// Brings the blocks' lists together in the first block, in no order. Returns how many they are, in
-// every block; -1 where they are too many. All threads of the cluster.
-__device__ int32_t Merge(SampleBlock& block) {
-  SampleShared& s = block.s;
-  const Cluster& cluster = block.cluster;
-  Sync(cluster);
-  const uint32_t lane = static_cast<uint32_t>(Lane());
-  const int32_t size = lane < cluster.size
-                           ? static_cast<int32_t>(LoadRemote32(RemoteAddress(&s.list_size, lane)))
-                           : 0;
-  const int32_t total = static_cast<int32_t>(
-      __reduce_add_sync(0xffffffffu, static_cast<uint32_t>(min(size, 2 * kSampleList))));
-  const bool room = total <= kSampleList;
-  if (room && cluster.rank == 0) {  // a warp a block
-    int32_t before = size;
-#pragma unroll
-    for (int d = 1; d < 16; d *= 2) {
-      const int32_t other = __shfl_up_sync(0xffffffffu, before, static_cast<unsigned>(d));
-      if (Lane() >= d) before += other;
-    }
-    const int32_t n = __shfl_sync(0xffffffffu, size, Warp());
-    const int32_t at = __shfl_sync(0xffffffffu, before, Warp()) - n;
-    const uint32_t from = RemoteAddress(s.list, static_cast<uint32_t>(Warp()) % cluster.size);
-    for (int32_t j = Lane(); j < n; j += 32) {
-      s.merged[at + j] = LoadRemote64(from + static_cast<uint32_t>(j) * 8);
-    }
-  }
-  Sync(cluster);
-  return room ? total : -1;
-}
-
-// One stage of a bitonic sort, largest first, over kEach candidates a thread: x[e] stands at
-// threadIdx.x + e * kSampleThreads.
-template <int kEach>
-__device__ __forceinline__ void SortStage(SampleShared& s, uint64_t (&x)[kEach], int32_t size,
-                                          int32_t stride) {
-  const int32_t t = static_cast<int32_t>(threadIdx.x);
-  const auto keep = [](uint64_t mine, uint64_t other, bool larger) {
-    return (mine > other) == larger ? mine : other;
-  };
-  if (stride == kSampleThreads) {
-    const uint64_t first = x[0], second = x[kEach - 1];
-    x[0] = keep(first, second, true);
-    x[kEach - 1] = keep(second, first, false);
-    return;
-  }
-  if (stride >= 32) {
-    __syncthreads();
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) s.merged[t + e * kSampleThreads] = x[e];
-    __syncthreads();
-  }
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int32_t i = t + e * kSampleThreads;
-    const uint64_t other =
-        stride >= 32 ? s.merged[i ^ stride] : __shfl_xor_sync(0xffffffffu, x[e], stride);
-    x[e] = keep(x[e], other, ((i & stride) == 0) == ((i & size) == 0));
-  }
-}
-
-template <int kEach>
-__device__ void SortEach(SampleShared& s, int32_t n) {
-  const int32_t t = static_cast<int32_t>(threadIdx.x);
-  uint64_t x[kEach];
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) {
-    const int32_t i = t + e * kSampleThreads;
-    x[e] = i < n ? s.merged[i] : 0;
-  }
-  for (int32_t size = 2; size < 2 * n; size *= 2) {
-    for (int32_t stride = size / 2; stride > 0; stride /= 2) SortStage(s, x, size, stride);
-  }
-  __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) s.merged[t + e * kSampleThreads] = x[e];
-  __syncthreads();
-}
-
-// Sorts the first n of `merged`, largest first. One block, all threads, which see the result.
+// Sorts the first n of `merged`, largest first, by counting for each how many are larger. One
+// block, all threads, which see the result.
 __device__ void SortMerged(SampleShared& s, int32_t n) {
-  if (n > kSampleThreads) return SortEach<2>(s, n);
-  SortEach<1>(s, n);
+  uint64_t* const list = s.merged();
+  int32_t parts = 1;  // threads that share the counting for one
+  while (parts < 32 && 2 * parts * n <= kSampleThreads) parts *= 2;
+  const int32_t t = static_cast<int32_t>(threadIdx.x), i = t / parts;
+  const uint64_t mine = i < n ? list[i] : 0;
+  int32_t larger = 0;
+  if (i < n) {
+#pragma unroll 4
+    for (int32_t j = t % parts; j < n; j += parts) larger += list[j] > mine;
+  }
+  for (int d = parts / 2; d > 0; d /= 2) larger += __shfl_xor_sync(0xffffffffu, larger, d);
+  __syncthreads();
+  if (i < n && t % parts == 0) list[larger] = mine;
+  __syncthreads();
 }
 
 // The sum of the values of this thread and those before it, and in `total` that of all. One block.

@@ -24,6 +24,12 @@ struct SampleBest {
   int32_t id = 0;
 };
 
+// 2^x.
+__device__ __forceinline__ float Exp2(float x) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
+
 __device__ __forceinline__ float MaxOf(const float4& v) {
   return fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
 }
@@ -70,6 +76,27 @@ struct SampleTiles {
     for (int t = 0; t < kHeld; ++t) body(held[t], id + t * kSampleTile);
 #pragma unroll 4
     for (int t = kHeld; t < tiles; ++t) body(Load(t), id + t * kSampleTile);
+  }
+
+  // ForEach() where `mine` says which lanes have anything to see; the others may be spared. Where
+  // they are few, the warp looks through the tiles of one of them at a time.
+  template <typename Body>
+  __device__ __forceinline__ void ForEachOf(bool mine, const Body& body) const {
+    constexpr int kFew = 8;
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+    uint32_t lanes = __ballot_sync(0xffffffffu, mine);
+    if (!kStaged || __popc(lanes) > kFew || tiles - kHeld > 32) return ForEach(body);
+    if (mine) {
+#pragma unroll
+      for (int t = 0; t < kHeld; ++t) body(held[t], first() + t * kSampleTile);
+    }
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const int32_t offset = lane * kSampleTile + (__ffs(static_cast<int>(lanes)) - 1) * 4;
+      if (lane >= tiles - kHeld) continue;
+      body(*reinterpret_cast<const float4*>(shared + offset),
+           warp_first + kHeld * kSampleTile + offset);
+    }
+    __syncwarp();
   }
 
   // The id of the first logit equal to `logit` among this lane's four at `id`.
@@ -153,9 +180,12 @@ struct SampleTiles {
     if (kStaged && aligned) WaitBarrier(barriers + part);
   }
 
-  // Waits for the tiles as they come. `finite` becomes false where a logit is not.
-  __device__ __forceinline__ SampleBest FinishLoading(uint64_t* barriers, bool& finite) const {
-    float top = -INFINITY;
+  // Waits for the tiles as they come. `finite` becomes false where a logit is not. With kMass
+  // `mass` becomes the sum of 2^((x - the lane's best) * factor).
+  template <bool kMass>
+  __device__ __forceinline__ SampleBest FinishLoading(uint64_t* barriers, float factor,
+                                                      bool& finite, float& mass) const {
+    float top = -INFINITY, sum = 0;
     int32_t at = first();
     float zeros = 0;  // x * 0 is NaN for what is not finite
     const auto look = [&](const float4& v, int32_t id) {
@@ -164,7 +194,13 @@ struct SampleTiles {
       zeros = fmaf(v.z, 0.0f, zeros);
       zeros = fmaf(v.w, 0.0f, zeros);
       const float m = MaxOf(v);
-      if (m > top) top = m, at = id;
+      if (m > top) {
+        if (kMass) sum *= Exp2((top - m) * factor);
+        top = m, at = id;
+      }
+      if (!kMass) return;
+      sum += Exp2((v.x - top) * factor) + Exp2((v.y - top) * factor);
+      sum += Exp2((v.z - top) * factor) + Exp2((v.w - top) * factor);
     };
 #pragma unroll
     for (int t = 0; t < kHeld; ++t) look(held[t], first() + t * kSampleTile);
@@ -177,6 +213,7 @@ struct SampleTiles {
       }
     }
     finite = zeros == 0.0f;
+    mass = sum;
     return Resolve(top, at);
   }
 };

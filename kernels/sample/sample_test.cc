@@ -344,6 +344,7 @@ TEST_P(SampleTest, WorkspaceBoundHoldsAndTooLittleIsRefused) {
     FillMixed(call, 8);
     OpTestBed exact(GetParam(), SampleWorkspaceBytes(device(), rows, 1003));
     call.Run({device(), exact.ctx().stream, exact.workspace()});
+    if (exact.workspace().bytes() == 0) continue;  // needs none
     OpTestBed small(GetParam(), 1003);
     EXPECT_EQ(Sample({device(), small.ctx().stream, small.workspace()}, call.Args()).code(),
               absl::StatusCode::kResourceExhausted);
