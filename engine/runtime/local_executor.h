@@ -13,16 +13,19 @@
 #include "engine/parallel/thread_group.h"
 #include "engine/runtime/runner_config.h"
 #include "engine/runtime/step_executor.h"
+#include "kernels/core/device.h"
 
 namespace millrace {
 
 struct LocalExecutorConfig {
   RunnerConfig runner;
   int32_t tensor_parallel_size = 1;
-  int32_t threads = 1;  // CPU threads of all ranks together; each rank gets at least one
+  DeviceType device = DeviceType::kCpu;
+  int32_t threads = 1;      // CPU threads of all ranks together; each rank gets at least one
+  int32_t cuda_device = 0;  // CUDA, which takes one rank here: more are processes of their own
 };
 
-// Engine thread only. Each rank has its own thread, CPU device and model shard.
+// Engine thread only. Each rank has its own thread, device and model shard.
 class LocalExecutor final : public StepExecutor {
  public:
   // Loads the model on all ranks and returns when every one is ready, or with the error of the rank

@@ -1,0 +1,70 @@
+// What the .cu files and paged_attention_cuda.cc both see.
+#ifndef KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_H_
+#define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/paged_attention/paged_attention_work.h"
+
+namespace millrace {
+
+// As PagedAttentionArgs. Strides in elements.
+struct PagedAttentionKernelArgs {
+  const void* q = nullptr;
+  const void* k_cache = nullptr;
+  const void* v_cache = nullptr;
+  void* out = nullptr;
+  const int32_t* page_table = nullptr;
+  const PagedAttentionWork* work = nullptr;
+  int32_t* arrivals = nullptr;  // [slots, kv_heads], zero before and after
+  float* partials = nullptr;    // [slots, kv_heads], each tile_rows rows of head_dim sums, then
+                                // tile_rows pairs of maximum (in powers of two) and sum of weights
+  int64_t q_token = 0, q_head = 0;
+  int64_t out_token = 0, out_head = 0;
+  int64_t k_page = 0, k_head = 0, k_token = 0;
+  int64_t v_page = 0, v_head = 0, v_token = 0;
+  int64_t table_row = 0;
+  int32_t max_pages = 0;
+  int32_t page_tokens = 0;
+  int32_t items = 0;
+  int32_t kv_heads = 0;
+  int32_t group = 0;  // query heads of a kv head
+  int32_t head_dim = 0;
+  int32_t tile_rows = 0;  // of the partial results
+  float scale = 0;
+};
+static_assert(std::is_trivially_copyable_v<PagedAttentionKernelArgs>);
+
+// Whether LaunchPagedDecode takes these.
+constexpr bool PagedDecodeTakes(int32_t head_dim, int32_t page_tokens, int32_t tile_rows) {
+  return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) &&
+         page_tokens % 16 == 0 && (tile_rows == 8 || tile_rows == 16);
+}
+
+// The work items, one block each and kv head. All bf16; addresses and strides in bytes are
+// multiples of 16. tile_rows is 8 or 16.
+cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, cudaStream_t stream);
+
+// The same for tiles of up to 64 rows and any page size and head size (a multiple of 8, up to 256).
+// cudaErrorNotSupported where the device lacks the shared memory.
+cudaError_t LaunchPagedTiles(const PagedAttentionKernelArgs& args, cudaStream_t stream);
+
+// Every operand in any dtype and alignment, without a plan. Slow.
+struct PagedPlainArgs {
+  PagedAttentionKernelArgs common;  // but work, arrivals and partials
+  const int32_t* q_start = nullptr;
+  const int32_t* kv_len = nullptr;
+  int32_t tokens = 0;
+  int32_t sequences = 0;
+  bool q_is_bf16 = false;
+  bool cache_is_bf16 = false;
+};
+static_assert(std::is_trivially_copyable_v<PagedPlainArgs>);
+cudaError_t LaunchPagedPlain(const PagedPlainArgs& args, cudaStream_t stream);
+
+}  // namespace millrace
+
+#endif  // KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_H_
