@@ -19,6 +19,8 @@ targets=(
   //kernels/rms_norm:rms_norm_test
   //kernels/rope:rope_test
   //kernels/rope_append:rope_append_test
+  //kernels/sample:sample_draw_test
+  //kernels/sample:sample_test
   //kernels/swiglu:swiglu_test
 )
 # A benchmark runs on a GPU when it is written for BenchMain().
