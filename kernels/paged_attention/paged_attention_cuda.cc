@@ -85,7 +85,7 @@ cudaError_t RunDecode(const PagedAttentionPlan& plan, PagedAttentionKernelArgs a
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.decode);
   args.items = plan.layout.decode_items;
   args.tile_rows = PagedAttentionDecodeTileRows(plan.shape, plan.decode_queries);
-  if (PagedDecodeTakes(args.head_dim, args.page_tokens, args.tile_rows)) {
+  if (PagedDecodeTakes(args)) {
     return LaunchPagedDecode(args, stream);
   }
   return LaunchPagedTiles(args, stream);

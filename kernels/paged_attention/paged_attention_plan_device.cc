@@ -13,23 +13,22 @@ namespace {
 constexpr int32_t kChunkKeys = 16;
 constexpr int32_t kMaxParts = 128;  // joined one after the other
 
-// How many blocks the keys of a launch may be spread over.
+// What a launch can run at once, and what a block costs besides its keys.
 struct Spread {
   int64_t wave = 0;          // blocks that run at once
-  int64_t waves = 0;         // waves of a launch that has plenty of work
-  int64_t chunks = 0;        // of a block, from which on more blocks than a wave pay
+  int64_t overhead = 0;      // of a block, in chunks
   int64_t least_chunks = 0;  // of a block
 };
+
+constexpr int64_t kMostWaves = 4;  // that splitting aims at
 
 Spread SpreadOf(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
                 int32_t tile_rows) {
   // Blocks of a multiprocessor, by registers for small tiles and shared memory for large ones.
-  const bool small = tile_rows <= kAttentionSmallTileRows;
-  const bool wide = shape.head_dim > 128;
-  const int64_t blocks = small ? (wide ? 2 : 3) : (wide ? 1 : 2);
+  const bool small = tile_rows <= kAttentionSmallTileRows, wide = shape.head_dim > 128;
+  const int64_t blocks = small ? (wide || tile_rows > 8 ? 2 : 3) : (wide ? 1 : 2);
   return {.wave = target.multiprocessors * blocks,
-          .waves = small ? 4 : 2,
-          .chunks = small ? 32 : 64,
+          .overhead = small ? 6 : 12,
           .least_chunks = small ? 4 : 16};
 }
 
@@ -44,28 +43,43 @@ int64_t PartsOf(const PagedAttentionWork& tile, int64_t part_chunks) {
 }
 
 // Partial results per kv head that any split makes: a tile of C chunks in parts of at most P is cut
-// only when C > P, into at most 2 C / P parts, and P is at least the total over wave * waves
-// blocks.
+// only when C > P, into at most 2 C / P parts, and P is at least the total over kMostWaves waves.
 int32_t MaxSlots(const Spread& spread, int32_t heads) {
-  return static_cast<int32_t>(CeilDiv(2 * spread.wave * spread.waves, heads));
+  return static_cast<int32_t>(CeilDiv(2 * spread.wave * kMostWaves, heads));
 }
 
-// Chunks of a part, the same for all tiles.
+// The least part size from `part` on whose parts need no more than `room` blocks.
+int64_t FitParts(const std::vector<PagedAttentionWork>& tiles, int64_t heads, int64_t room,
+                 int64_t part, int64_t& blocks) {
+  for (;; part += std::max<int64_t>(1, part / 32)) {
+    blocks = 0;
+    for (const PagedAttentionWork& tile : tiles) blocks += PartsOf(tile, part) * heads;
+    if (blocks <= room) return part;
+  }
+}
+
+// Chunks of a part, the same for all tiles: of the sizes that fill 1, 2, ... waves, the one with
+// the least time, as the waves' average block and how far the largest part exceeds it.
 int64_t PartChunks(const std::vector<PagedAttentionWork>& tiles, const Spread& spread,
                    int64_t heads) {
   int64_t total = 0;
   for (const PagedAttentionWork& tile : tiles) total += Chunks(tile) * heads;
-  const int64_t full = CeilDiv(total, spread.wave * spread.waves);
-  if (full >= spread.chunks) return full;
-  if (total >= spread.wave * spread.chunks) return spread.chunks;
-  // One wave. Rounding up may need a few blocks more than there is room for: then larger parts.
-  int64_t part = std::max(spread.least_chunks, CeilDiv(total, spread.wave));
-  const int64_t room = std::max(spread.wave, static_cast<int64_t>(tiles.size()) * heads);
-  for (;; part += std::max<int64_t>(1, part / 16)) {
+  const int64_t least = std::max(spread.least_chunks, CeilDiv(total, spread.wave * kMostWaves));
+  const int64_t uncut = CeilDiv(static_cast<int64_t>(tiles.size()) * heads, spread.wave);
+  int64_t best = 0, best_time = 0;
+  for (int64_t waves = uncut; waves < uncut + kMostWaves; ++waves) {
+    const int64_t room = waves * spread.wave;
     int64_t blocks = 0;
-    for (const PagedAttentionWork& tile : tiles) blocks += PartsOf(tile, part) * heads;
-    if (blocks <= room) return part;
+    const int64_t part =
+        FitParts(tiles, heads, room, std::max(least, CeilDiv(total, room)), blocks);
+    const int64_t mean = CeilDiv(total, blocks);
+    const int64_t time = CeilDiv(blocks, spread.wave) * (mean + spread.overhead) + part - mean;
+    if (best == 0 || time < best_time) {
+      best = part;
+      best_time = time;
+    }
   }
+  return best;
 }
 
 // Appends the tiles' parts to `out`, longest first.
