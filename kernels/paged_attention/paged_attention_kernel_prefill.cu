@@ -96,7 +96,7 @@ cudaError_t LaunchPagedPrefill(const PagedPrefillArgs& args, cudaStream_t stream
     case 96:
       return LaunchTraits<prefill::Traits<96, 128, 5, 2>>(args, stream);
     case 128:
-      return LaunchTraits<prefill::Traits<128, 128, 4, 2>>(args, stream);
+      return LaunchTraits<prefill::Traits<128, 128, 5, 2>>(args, stream);
     case 256:
       return LaunchTraits<prefill::Traits<256, 64, 4, 1>>(args, stream);
     default:

@@ -107,13 +107,18 @@ __device__ __forceinline__ Fetch NextTile(const PagedPrefillArgs& args) {
     if (threadIdx.x % 32 == 0 && ticket == total + gridDim.x - 1) args.work->next = 0;
     return f;
   }
+  // Some heads of every tile, then the next heads.
+  const uint32_t at_once = static_cast<uint32_t>(args.work->heads_at_once);
+  const uint32_t section = ticket / (args.work->num_tiles * at_once);
+  const uint32_t heads = min(at_once, args.kv_heads - section * at_once);
+  const uint32_t place_in_section = ticket - section * args.work->num_tiles * at_once;
   const auto* tiles = reinterpret_cast<const PagedPrefillTile*>(args.work + 1);
-  const PagedPrefillTile place = tiles[ticket / args.kv_heads];
+  const PagedPrefillTile place = tiles[place_in_section / heads];
   const int begin = args.q_start[place.sequence];
   const int queries = args.q_start[place.sequence + 1] - begin;
   f.kv_len = args.kv_len[place.sequence];
   f.pages = args.page_table + place.sequence * args.page_table_stride;
-  f.tile.kv_head = static_cast<int32_t>(ticket % args.kv_heads);
+  f.tile.kv_head = static_cast<int32_t>(section * at_once + place_in_section % heads);
   f.tile.first_row = begin + place.first_query;
   f.tile.tokens = min(T::kRows / (args.q_heads / args.kv_heads), queries - place.first_query);
   f.tile.position = f.kv_len - queries + place.first_query;
@@ -255,10 +260,16 @@ struct Producer {
 
 // A warpgroup's 64 rows of one tile. Each thread has two of the rows: index 0 and 1.
 template <typename T>
-struct Rows {
+struct State {
   float o[T::kHeadDim / 2] = {};
-  float max[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // of this thread's columns
+  float s[T::kKeys / 2];     // scores of a block, then its weights
+  uint32_t p[T::kKeys / 4];  // weights of the block whose values are in flight
+  float ceiling[2] = {-INFINITY, -INFINITY};  // weights are 2^(score - ceiling)
+  float sum[2] = {0, 0};                      // of this thread's columns
+  float factor[2];        // what o is to be multiplied by before the weights in s count
+  bool rescale = false;   // whether that is more than a multiplication by 1
+  int v_index = -1;       // ring place of the values in flight
+  bool ready = false;     // whether the next two blocks are known to be there
 };
 
 // S = Q K' for this warpgroup's queries; a group of products in flight.
@@ -299,33 +310,90 @@ __device__ __forceinline__ void Mask(float (&s)[kKeys / 2], const int (&limit)[2
   }
 }
 
-// Scores become weights relative to the running maximum, which moves up to cover them; factor[r] is
-// what earlier weights must be multiplied by.
+// The largest of a thread's values of row r. Four chains, so that the comparisons need not wait for
+// one another.
+template <int kKeys>
+__device__ __forceinline__ float RowMax(const float (&s)[kKeys / 2], int r) {
+  float top[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+#pragma unroll
+  for (int i = 0; i < kKeys / 4; ++i) top[i % 4] = fmaxf(top[i % 4], s[i / 2 * 4 + r * 2 + i % 2]);
+  float all = fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+  all = fmaxf(all, __shfl_xor_sync(0xffffffffu, all, 1));
+  return fmaxf(all, __shfl_xor_sync(0xffffffffu, all, 2));
+}
+
+// How far a row's ceiling is set above its largest score, as a power of two.
+inline constexpr float kSlack = 8;
+
+// Scores become the exponents of the weights, s * scale_log2 - ceiling, none above 0. Where a row's
+// scores pass its ceiling it is raised, and factor[r] is what the row's earlier weights count for;
+// returns whether that is so for any row of the warp.
 template <bool kMasked, int kKeys>
-__device__ __forceinline__ void Softmax(float (&s)[kKeys / 2], float (&max)[2], float (&sum)[2],
-                                        float scale_log2, float (&factor)[2]) {
+__device__ __forceinline__ bool Exponents(float (&s)[kKeys / 2], float (&ceiling)[2],
+                                          float scale_log2, float (&factor)[2]) {
+  factor[0] = factor[1] = 1;
+  float base[2] = {ceiling[0], ceiling[1]};
+  bool raised = false;
+  if (kMasked) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float top = max[r];
-#pragma unroll
-    for (int i = 0; i < kKeys / 4; ++i) top = fmaxf(top, s[i / 2 * 4 + r * 2 + i % 2]);
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    // A row that has seen no key yet has no maximum to subtract.
-    const float base = (kMasked && top == -INFINITY ? 0 : top) * scale_log2;
-    factor[r] = Exp2(fmaf(max[r], scale_log2, -base));
-    max[r] = top;
-    float even = 0, odd = 0;
-#pragma unroll
-    for (int i = 0; i < kKeys / 8; ++i) {
-      float* pair = s + i * 4 + r * 2;
-      pair[0] = Exp2(fmaf(pair[0], scale_log2, -base));
-      pair[1] = Exp2(fmaf(pair[1], scale_log2, -base));
-      even += pair[0];
-      odd += pair[1];
+    for (int r = 0; r < 2; ++r) {
+      const float top = RowMax<kKeys>(s, r) * scale_log2;
+      if (top > ceiling[r]) {
+        base[r] = top + kSlack;
+        factor[r] = Exp2(ceiling[r] - base[r]);
+        ceiling[r] = base[r];
+        raised = true;
+      }
+      // A row that has seen no key yet has no ceiling to subtract.
+      if (base[r] == -INFINITY) base[r] = 0;
     }
-    sum[r] = fmaf(sum[r], factor[r], even + odd);
   }
+  // Weights near 1 leave sums of a row far from overflow, so it is enough to look for a positive
+  // exponent: the sign bits of the negated ones. Half as many instructions as the row's maximum,
+  // and nothing to ask of the other lanes.
+  uint32_t signs = 0;
+#pragma unroll
+  for (int i = 0; i < kKeys / 2; ++i) {
+    s[i] = fmaf(s[i], -scale_log2, base[i / 2 % 2]);
+    signs |= __float_as_uint(s[i]);
+  }
+  if (!kMasked && __any_sync(0xffffffffu, static_cast<int32_t>(signs) < 0)) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) s[i] = -s[i];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float top = RowMax<kKeys>(s, r);
+      const float raise = top > 0 ? top + kSlack : 0;
+      factor[r] = Exp2(-raise);
+      ceiling[r] += raise;
+#pragma unroll
+      for (int i = 0; i < kKeys / 4; ++i) {
+        float& x = s[i / 2 * 4 + r * 2 + i % 2];
+        x = raise - x;
+      }
+    }
+    raised = true;
+  }
+#pragma unroll
+  for (int i = 0; i < kKeys / 2; ++i) s[i] = -s[i];
+  return kMasked ? __any_sync(0xffffffffu, raised) : raised;
+}
+
+// Exponents become weights and join their row's sum.
+template <int kKeys>
+__device__ __forceinline__ void Weights(float (&s)[kKeys / 2], float (&sum)[2],
+                                        const float (&factor)[2]) {
+  float even[2] = {sum[0] * factor[0], sum[1] * factor[1]};
+  float odd[2] = {0, 0};
+#pragma unroll
+  for (int i = 0; i < kKeys / 2; i += 2) {
+    s[i] = Exp2(s[i]);
+    s[i + 1] = Exp2(s[i + 1]);
+    even[i / 2 % 2] += s[i];
+    odd[i / 2 % 2] += s[i + 1];
+  }
+  sum[0] = even[0] + odd[0];
+  sum[1] = even[1] + odd[1];
 }
 
 // Weights as the A operand of the next product.
@@ -364,10 +432,14 @@ struct Consumer {
   Cursor<T::kStages> ring;
   Cursor<T::kQBuffers> queries;
 
+  __device__ __forceinline__ uint64_t Block(int index) const {
+    return WgmmaMatrix128(smem.ring[index], 8 * T::kSlabRowBytes, T::kSlabBytes);
+  }
+
   // The next block in the ring, once it is there.
   __device__ __forceinline__ uint64_t NextBlock() {
     Wait(&smem.full[ring.index], ring.parity);
-    return WgmmaMatrix128(smem.ring[ring.index], 8 * T::kSlabRowBytes, T::kSlabBytes);
+    return Block(ring.index);
   }
 
   // Gives a ring place back to the producer. The warp's products have read it.
@@ -391,80 +463,97 @@ struct Consumer {
     limit[1] = tile.position + (row + 8) / group_heads;
   }
 
-  // Scores and softmax of block j under the values of block j + 1.
-  template <bool kMasked>
-  __device__ __forceinline__ void Step(Rows<T>& rows, uint32_t (&p)[T::kKeys / 4], uint64_t q,
-                                       const int (&limit)[2], int j) {
-    float s[T::kKeys / 2];
-    const uint64_t k = NextBlock();
-    TakeTurn();
-    const int k_index = ring.index;
-    Scores<T>(s, q, k);
-    ring.Advance();
-    const int v_index = ring.index;
-    Values<T>(rows.o, p, NextBlock());
-    ring.Advance();
-    PassTurn();
-    WgmmaWait<1>();
-    WgmmaHold(s);
-    Release(k_index);
-    if (kMasked) {
-      const int local[2] = {limit[0] - j * T::kKeys, limit[1] - j * T::kKeys};
-      Mask<T::kKeys>(s, local);
-    }
-    float factor[2];
-    Softmax<kMasked, T::kKeys>(s, rows.max, rows.sum, args.scale * 1.44269504089f, factor);
+  // The values of the last block are done: their ring place is free, and the weights in `state.s`
+  // become the A operand of the next ones. The wait opens the loop's body instead of closing it,
+  // because nvcc moves a softmax in the same basic block behind it.
+  __device__ __forceinline__ void Turnover(State<T>& state) {
     WgmmaWait<0>();
-    WgmmaHold(rows.o);
-    WgmmaHold(p);
-    Release(v_index);
-    Pack<T::kKeys>(s, p);
-    Rescale(rows.o, factor);
+    WgmmaHold(state.o);
+    WgmmaHold(state.p);
+    if (state.v_index >= 0) Release(state.v_index);
+    Pack<T::kKeys>(state.s, state.p);
+    if (state.rescale) Rescale(state.o, state.factor);
   }
 
-  __device__ __forceinline__ void Attend(Rows<T>& rows, const Tile& tile) {
+  // Scores and softmax of block j; the values of block j + 1 stay in flight.
+  template <bool kMasked>
+  __device__ __forceinline__ void Step(State<T>& state, uint64_t q, const int (&limit)[2], int j) {
+    Turnover(state);
+    Cursor<T::kStages> ahead = ring;
+    ahead.Advance();
+    if (!state.ready) {
+      Wait(&smem.full[ring.index], ring.parity);
+      Wait(&smem.full[ahead.index], ahead.parity);
+    }
+    const uint64_t k = Block(ring.index);
+    const uint64_t v = Block(ahead.index);
+    const int k_index = ring.index;
+    state.v_index = ahead.index;
+    ahead.Advance();
+    ring = ahead;
+    TakeTurn();
+    Scores<T>(state.s, q, k);
+    Values<T>(state.o, state.p, v);
+    if (PASS == 0) PassTurn();
+    WgmmaWait<1>();
+    WgmmaHold(state.s);
+    if (PASS == 1) PassTurn();
+    Release(k_index);
+    Weigh<kMasked, PASS == 2>(state, limit, j);
+    ahead.Advance();
+    state.ready = TestWait(&smem.full[ring.index], ring.parity) &&
+                  TestWait(&smem.full[ahead.index], ahead.parity);
+  }
+
+  template <bool kMasked, bool kPass = false>
+  __device__ __forceinline__ void Weigh(State<T>& state, const int (&limit)[2], int j) const {
+    if (kMasked) {
+      const int local[2] = {limit[0] - j * T::kKeys, limit[1] - j * T::kKeys};
+      Mask<T::kKeys>(state.s, local);
+    }
+    state.rescale = Exponents<kMasked, T::kKeys>(state.s, state.ceiling,
+                                                 args.scale * 1.44269504089f, state.factor);
+    if (kPass) PassTurn();
+    Weights<T::kKeys>(state.s, state.sum, state.factor);
+  }
+
+  __device__ __forceinline__ void Attend(State<T>& state, const Tile& tile) {
     const uint64_t q =
         WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes, 8 * T::kSlabRowBytes,
                        T::kQSlabBytes);
     int limit[2];
     Limits(tile, limit);
-    uint32_t p[T::kKeys / 4];
-    {
-      float s[T::kKeys / 2];
-      const uint64_t k = NextBlock();
-      Scores<T>(s, q, k);
-      WgmmaWait<0>();
-      WgmmaHold(s);
-      Release(ring.index);
-      ring.Advance();
-      const int base = (tile.blocks - 1) * T::kKeys;
-      const int local[2] = {limit[0] - base, limit[1] - base};
-      Mask<T::kKeys>(s, local);
-      float factor[2];
-      Softmax<true, T::kKeys>(s, rows.max, rows.sum, args.scale * 1.44269504089f, factor);
-      Pack<T::kKeys>(s, p);
-    }
-    const int unmasked = (tile.position + 1) / T::kKeys;  // blocks that all rows see whole
-    int j = tile.blocks - 2;
-    for (; j >= unmasked; --j) Step<true>(rows, p, q, limit, j);
+    const uint64_t k = NextBlock();
+    Scores<T>(state.s, q, k);
+    WgmmaWait<0>();
+    WgmmaHold(state.s);
+    Release(ring.index);
+    ring.Advance();
+    int j = tile.blocks - 1;
+    Weigh<true>(state, limit, j);
+    // Blocks that every row sees whole after it has seen a key of a later block.
+    const int unmasked = tile.position / T::kKeys;
 #pragma unroll 1
-    for (; j >= 0; --j) Step<false>(rows, p, q, limit, j);
+    for (--j; j >= unmasked; --j) Step<true>(state, q, limit, j);
+#pragma unroll 1
+    for (; j >= 0; --j) Step<false>(state, q, limit, j);
     if (threadIdx.x % 32 == 0) Arrive(&smem.q_empty[queries.index]);
     queries.Advance();
-    Values<T>(rows.o, p, NextBlock());
+    Turnover(state);
+    Values<T>(state.o, state.p, NextBlock());
     WgmmaWait<0>();
-    WgmmaHold(rows.o);
+    WgmmaHold(state.o);
     Release(ring.index);
     ring.Advance();
   }
 
   // Divides by the sums and writes the rows that exist, 16 bytes a lane.
-  __device__ __forceinline__ void Store(Rows<T>& rows, const Tile& tile) const {
+  __device__ __forceinline__ void Store(const State<T>& state, const Tile& tile) const {
     const int group_heads = args.q_heads / args.kv_heads;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float sum = rows.sum[r];
+      float sum = state.sum[r];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       const float inverse = 1 / sum;
@@ -479,7 +568,7 @@ struct Consumer {
         uint32_t w[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const float* o = rows.o + (i * 4 + c) * 4 + r * 2;
+          const float* o = state.o + (i * 4 + c) * 4 + r * 2;
           w[c] = PackBf16(o[0] * inverse, o[1] * inverse);
         }
         TransposeQuad(w);
@@ -496,9 +585,9 @@ struct Consumer {
       Wait(&smem.q_full[queries.index], queries.parity);
       const Tile tile = smem.tile[queries.index];
       if (tile.blocks == 0) break;
-      Rows<T> rows;
-      Attend(rows, tile);
-      Store(rows, tile);
+      State<T> state;
+      Attend(state, tile);
+      Store(state, tile);
     }
     if (group == 0) TakeTurn();  // the other's last word, so that no arrival is left over
   }

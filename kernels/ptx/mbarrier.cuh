@@ -61,6 +61,19 @@ __device__ __forceinline__ bool TryWait(uint64_t* barrier, uint32_t parity) {
   return done != 0;
 }
 
+// Whether it is complete now.
+__device__ __forceinline__ bool TestWait(uint64_t* barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(SharedAddress(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // Returns when the phase of this parity is complete.
 __device__ __forceinline__ void Wait(uint64_t* barrier, uint32_t parity) {
   while (!TryWait(barrier, parity)) {

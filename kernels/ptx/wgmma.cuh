@@ -57,9 +57,11 @@ __device__ __forceinline__ uint64_t WgmmaMatrix128(const void* from, uint32_t at
   return kSwizzle128 | uint64_t{atom_stride >> 4} << 32 | uint64_t{slab_stride >> 4} << 16 | start;
 }
 
-// The same matrix `bytes` (a multiple of 16) further on.
+// The same matrix `bytes` (a multiple of 16) further on. Adds to the low word only, where the address
+// is: no carry leaves its field.
 __device__ __forceinline__ uint64_t WgmmaAdvance(uint64_t matrix, uint32_t bytes) {
-  return matrix + (bytes >> 4);
+  const uint32_t low = static_cast<uint32_t>(matrix) + (bytes >> 4);
+  return (matrix & 0xffffffff00000000) | low;
 }
 
 }  // namespace millrace
