@@ -86,7 +86,9 @@ cudaError_t RunDecode(const PagedAttentionPlan& plan, PagedAttentionKernelArgs a
   args.items = plan.layout.decode_items;
   args.tile_rows = PagedAttentionDecodeTileRows(plan.shape, plan.decode_queries);
   if (PagedDecodeTakes(args)) {
-    return LaunchPagedDecode(args, stream);
+    const bool large = PagedAttentionLargeBlocks(
+        plan.target, plan.shape, static_cast<int64_t>(plan.kv_len.size()), args.tile_rows);
+    return LaunchPagedDecode(args, large, stream);
   }
   return LaunchPagedTiles(args, stream);
 }

@@ -11,7 +11,6 @@
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_DECODE_CUH_
 
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
-#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -25,32 +24,25 @@ struct Lane {
   int g, t;
 };
 
-// How the parts of a tile are joined: by the last block to write its part to global memory, or in
-// the shared memory of a cluster that holds them all (a lone sequence, whose parts are even).
-enum class Join { kGlobal, kCluster };
-
-template <int kHeadDim, int kTileCount, Join kJoinBy>
+template <int kHeadDim, int kTileCount, int kWarpCount>
 struct Traits {
   static constexpr int kDim = kHeadDim;
   static constexpr int kTiles = kTileCount;
-  static constexpr Join kJoin = kJoinBy;
+  static constexpr int kWarps = kWarpCount;
   static constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
   static constexpr int kHalves = (kDim + 63) / 64;  // and along a value; 96 half fills the second
   static constexpr int kRows = 8 * kTiles;
-  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kJoin == Join::kGlobal;
-  static constexpr int kWarps =
-      kJoin == Join::kCluster ? (kTiles == 1 && kDim <= 128 ? 16 : 8) : (kTiles == 1 ? 4 : 4);
-  // Blocks of a multiprocessor, which bound the registers. In all 12 warps of up to 168, or 8 where
-  // a chunk takes more; of clusters two, so that the next launch's can start beside this one's.
-  static constexpr int kBlocks = kJoin == Join::kCluster ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == 4;
+  // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
+  // takes more, or one block of 16 warps of up to 128.
+  static constexpr int kBlocks = kWarps > 4 ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr int kPages = 512;  // of the part that are kept at hand
 
   struct Shared {
+    uint32_t pages[kPages];
     uint4 q[kQueriesInRegisters ? 1 : kTiles * kSteps * 32];  // as the lanes use them
     float2 stats[kWarps][kRows];
     float sums[kWarps][8][kDim + 4];
-    // Of the whole cluster: what the other blocks have for this one to join.
-    float4 peer_sums[kJoin == Join::kCluster ? kRows * kDim / 4 : 1];
-    float2 peer_stats[kJoin == Join::kCluster ? kRows * kDim / 4 : 1];
   };
 };
 
@@ -67,20 +59,27 @@ struct Cursor {
   const int32_t* table;
   const char* k;  // of page 0, chunk 0
   const char* v;
-
-  // The page that holds the chunk, and the chunk's number in it.
-  __device__ __forceinline__ uint2 Find(const PagedAttentionKernelArgs& args, int chunk) const {
-    const uint32_t page = __umulhi(2 * static_cast<uint32_t>(chunk), args.chunk_reciprocal);
-    return {static_cast<uint32_t>(max(__ldg(table + page), 0)),
-            static_cast<uint32_t>(chunk) - page * args.chunks_per_page};
-  }
 };
 
+// Page and chunk in it.
+struct Place {
+  uint32_t page, chunk;
+};
+
+__device__ __forceinline__ uint32_t PageIndex(const PagedAttentionKernelArgs& args, int chunk) {
+  return __umulhi(2 * static_cast<uint32_t>(chunk), args.chunk_reciprocal);
+}
+
+// Entries past a sequence's end are -1, which this never sees but for a wrong plan.
+__device__ __forceinline__ uint32_t LoadPage(const int32_t* table, uint32_t index) {
+  return static_cast<uint32_t>(max(__ldg(table + index), 0));
+}
+
 template <typename T>
-__device__ __forceinline__ void LoadKeys(const char* head, uint32_t page_bytes, uint2 where,
+__device__ __forceinline__ void LoadKeys(const char* head, uint32_t page_bytes, Place where,
                                          Chunk<T>& chunk) {
   constexpr int kRow = T::kDim * 2;  // bytes
-  const char* p = head + uint64_t{where.x} * page_bytes + where.y * (kChunk * kRow);
+  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
 #pragma unroll
   for (int i = 0; i < T::kSteps; ++i) {
     chunk.k[0][i] = LoadStream(p + 64 * i);
@@ -89,10 +88,10 @@ __device__ __forceinline__ void LoadKeys(const char* head, uint32_t page_bytes, 
 }
 
 template <typename T>
-__device__ __forceinline__ void LoadValues(const char* head, uint32_t page_bytes, uint2 where,
+__device__ __forceinline__ void LoadValues(const char* head, uint32_t page_bytes, Place where,
                                            Lane lane, Chunk<T>& chunk) {
   constexpr int kRow = T::kDim * 2;  // bytes
-  const char* p = head + uint64_t{where.x} * page_bytes + where.y * (kChunk * kRow);
+  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
 #pragma unroll
   for (int h = 0; h < T::kHalves; ++h) {
     const bool inside = T::kDim % 64 == 0 || 64 * h + 8 * lane.g < T::kDim;
@@ -131,38 +130,54 @@ struct Accumulator {
     for (int n = 0; n < kTiles; ++n) top[n][0] = top[n][1] = -INFINITY;
   }
 
-  // Takes the scores s of tile n, already masked: weights in, sums rescaled where the maximum grew.
-  __device__ __forceinline__ void Weigh(int n, float scale_log2, float (&s)[4]) {
-    float top0 = fmaxf(s[0], s[2]), top1 = fmaxf(s[1], s[3]);
+  // Scores, already masked, become weights: relative to `top`, which follows the maximum only where
+  // that outgrows it by kSlack, so that the sums are seldom rescaled. In powers of two.
+  __device__ __forceinline__ void Weigh(float scale_log2, float (&s)[kTiles][4]) {
+    constexpr float kSlack = 8;
+    float most[kTiles][2];
+    bool grown = false;
 #pragma unroll
-    for (int x = 4; x < 32; x *= 2) {
-      top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, x));
-      top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, x));
-    }
-    top0 = fmaxf(top[n][0], top0 * scale_log2);
-    top1 = fmaxf(top[n][1], top1 * scale_log2);
-    // A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
-    const float base0 = top0 == -INFINITY ? 0 : top0, base1 = top1 == -INFINITY ? 0 : top1;
-    if (__any_sync(~0u, top0 > top[n][0] || top1 > top[n][1])) {
-      const float r0 = Exp2(top[n][0] - base0), r1 = Exp2(top[n][1] - base1);
-      total[n][0] *= r0;
-      total[n][1] *= r1;
+    for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (auto& part : o[n]) {
-        part[0] *= r0;
-        part[1] *= r1;
-        part[2] *= r0;
-        part[3] *= r1;
+      for (int i = 0; i < 2; ++i) {
+        most[n][i] = fmaxf(s[n][i], s[n][i + 2]) * scale_log2;
+        grown |= most[n][i] > top[n][i] + kSlack;
       }
-      top[n][0] = top0;
-      top[n][1] = top1;
     }
-    s[0] = Exp2(fmaf(s[0], scale_log2, -base0));
-    s[1] = Exp2(fmaf(s[1], scale_log2, -base1));
-    s[2] = Exp2(fmaf(s[2], scale_log2, -base0));
-    s[3] = Exp2(fmaf(s[3], scale_log2, -base1));
-    total[n][0] += s[0] + s[2];
-    total[n][1] += s[1] + s[3];
+    if (__any_sync(~0u, grown)) Rescale(most);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[n][i] = Exp2(fmaf(s[n][i], scale_log2, -Base(top[n][i % 2])));
+        total[n][i % 2] += s[n][i];
+      }
+    }
+  }
+
+  // A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
+  static __device__ __forceinline__ float Base(float top) { return top == -INFINITY ? 0 : top; }
+
+  // Raises the tops to what any lane of the row has.
+  __device__ __forceinline__ void Rescale(float (&most)[kTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& m = most[n][i];
+#pragma unroll
+        for (int x = 4; x < 32; x *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
+        m = fmaxf(m, top[n][i]);
+        const float by = Exp2(top[n][i] - Base(m));
+        top[n][i] = m;
+        total[n][i] *= by;
+#pragma unroll
+        for (auto& part : o[n]) {
+          part[i] *= by;
+          part[i + 2] *= by;
+        }
+      }
+    }
   }
 
   // O^T += V^T P^T, with the weights of each tile as b0, b1.
@@ -225,31 +240,6 @@ __device__ __forceinline__ Joined JoinWarps(const typename T::Shared& shared, in
   return joined;
 }
 
-// Joins the elements that fall to this block from all blocks of the cluster and writes them.
-template <typename T>
-__device__ __forceinline__ void JoinCluster(const PagedAttentionKernelArgs& args,
-                                            const PagedAttentionWork& work, int head,
-                                            const typename T::Shared& shared) {
-  constexpr int kColumns = T::kDim / 4;
-  const int parts = work.parts, elements = work.queries * args.group * kColumns;
-  for (int i = threadIdx.x; i * parts + work.part < elements; i += T::kWarps * 32) {
-    float top = -INFINITY, total = 0;
-#pragma unroll 4
-    for (int p = 0; p < parts; ++p) top = fmaxf(top, shared.peer_stats[i * parts + p].x);
-    const float base = top == -INFINITY ? 0 : top;
-    float4 sum = {};
-#pragma unroll 4
-    for (int p = 0; p < parts; ++p) {
-      const float2 stats = shared.peer_stats[i * parts + p];
-      const float weight = Exp2(stats.x - base);
-      total += weight * stats.y;
-      AddScaled(shared.peer_sums[i * parts + p], weight, sum);
-    }
-    const int e = i * parts + work.part;
-    StoreScaled(sum, 1 / total, OutRow(args, work, head, e / kColumns) + e % kColumns * 4);
-  }
-}
-
 // Joins the block's warps and writes the result: the output, the part, or the part's elements to
 // the blocks of the cluster that join them.
 template <typename T>
@@ -259,7 +249,6 @@ __device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
   constexpr int kColumns = T::kDim / 4;
   const int warp = threadIdx.x / 32;
   const PartialTile part = PartOf(args, work, head, work.part);
-  if constexpr (T::kJoin == Join::kCluster) WaitForCluster();  // all have started
 #pragma unroll
   for (int n = 0; n < T::kTiles; ++n) {
 #pragma unroll
@@ -283,12 +272,7 @@ __device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
     for (int i = threadIdx.x; i < rows * kColumns; i += T::kWarps * 32) {
       const int r = i / kColumns, d = i % kColumns * 4;
       const Joined joined = JoinWarps<T>(shared, n, r, d);
-      if constexpr (T::kJoin == Join::kCluster) {
-        const int e = n * 8 * kColumns + i, owner = e % work.parts;
-        const int slot = e / work.parts * work.parts + work.part;
-        *InPeer(&shared.peer_sums[slot], owner) = joined.sum;
-        *InPeer(&shared.peer_stats[slot], owner) = {joined.top, joined.total};
-      } else if (work.parts == 1) {
+      if (work.parts == 1) {
         StoreScaled(joined.sum, 1 / joined.total, OutRow(args, work, head, 8 * n + r) + d);
       } else {
         *reinterpret_cast<float4*>(part.sums + (8 * n + r) * T::kDim + d) = joined.sum;
@@ -296,13 +280,7 @@ __device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
       }
     }
   }
-  if constexpr (T::kJoin == Join::kCluster) {
-    ArriveAtCluster();
-    WaitForCluster();
-    JoinCluster<T>(args, work, head, shared);
-  } else {
-    if (work.parts > 1 && IsLastPart(args, work, head)) JoinParts(args, work, head);
-  }
+  if (work.parts > 1 && IsLastPart(args, work, head)) JoinParts(args, work, head);
 }
 
 template <typename T>
@@ -336,28 +314,37 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
   constexpr int kStride = T::kWarps;  // chunks from a warp's one to its next
   const int warp = threadIdx.x / 32, index = threadIdx.x % 32;
   const Lane lane = {index / 4, index % 4};
-  // A cluster's blocks follow each other and are the parts of one head.
-  constexpr bool kClusters = T::kJoin == Join::kCluster;
-  const int item = kClusters ? blockIdx.x % args.items : blockIdx.x / args.kv_heads;
-  const int head = kClusters ? blockIdx.x / args.items : blockIdx.x % args.kv_heads;
+  const int item = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;
   const PagedAttentionWork work = LoadWork(args.work + item);
   if (work.parts == 0) {
     WaitForPriorGrid();
     StartNextGrid();
     return;
   }
-  if constexpr (kClusters) ArriveAtCluster();
   const Cursor at = CursorOf<T>(args, work, head, lane);
   Chunk<T> chunk;
   int c = work.kv_begin / kChunk + warp;
   const int end = (work.kv_end + kChunk - 1) / kChunk;
-  uint2 where = {};
-  if (c < end) where = at.Find(args, c);
+  const uint32_t first_page = PageIndex(args, work.kv_begin / kChunk);
+  const auto find = [&](int of) -> Place {
+    const uint32_t page = PageIndex(args, of), near = page - first_page;
+    return {near < T::kPages ? shared.pages[near] : LoadPage(at.table, page),
+            static_cast<uint32_t>(of) - page * args.chunks_per_page};
+  };
+  Place where = {};
+  if (c < end) {
+    const uint32_t page = PageIndex(args, c);
+    where = {LoadPage(at.table, page), static_cast<uint32_t>(c) - page * args.chunks_per_page};
+  }
   // Keys of earlier steps are there already; those of this step only after the wait.
   const bool settled = c < end && (c + 1) * kChunk <= work.settled;
   if (settled) {
     LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
     LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
+  }
+  for (uint32_t i = threadIdx.x;
+       i < T::kPages && first_page + i <= PageIndex(args, max(end, 1) - 1); i += T::kWarps * 32) {
+    shared.pages[i] = LoadPage(at.table, first_page + i);
   }
   WaitForPriorGrid();
   StartNextGrid();
@@ -373,10 +360,9 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
     for (int i = warp; i < T::kTiles * T::kSteps; i += T::kWarps) {
       shared.q[i * 32 + index] = LoadQuery(args, work, head, lane, i / T::kSteps, i % T::kSteps);
     }
-    __syncthreads();
   }
+  __syncthreads();
 
-  if (c + kStride < end) where = at.Find(args, c + kStride);
   const int masked = work.visible / kChunk;  // from this chunk on rows do not see all keys
   Accumulator<T> acc;
   for (; c < end; c += kStride) {
@@ -393,20 +379,17 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
       }
     }
     const bool more = c + kStride < end;
-    if (more) LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
+    if (more) LoadKeys<T>(at.k, args.k_page_bytes, find(c + kStride), chunk);
     if (c >= masked) Mask<T>(work, args.group, c * kChunk, lane, s, chunk);
+    acc.Weigh(args.scale_log2, s);
     uint32_t p[T::kTiles][2];
 #pragma unroll
     for (int n = 0; n < T::kTiles; ++n) {
-      acc.Weigh(n, args.scale_log2, s[n]);
       p[n][0] = TransposeMatrix(PackBf16(s[n][0], s[n][1]));
       p[n][1] = TransposeMatrix(PackBf16(s[n][2], s[n][3]));
     }
     acc.AddValues(chunk, p);
-    if (more) {
-      LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
-      if (c + 2 * kStride < end) where = at.Find(args, c + 2 * kStride);
-    }
+    if (more) LoadValues<T>(at.v, args.v_page_bytes, find(c + kStride), lane, chunk);
   }
   Finish<T>(args, work, head, lane, acc, shared);
 }

@@ -1,8 +1,7 @@
 // Host side of prefill: tensor maps and the choice of the kernel.
-#include "kernels/paged_attention/paged_attention_kernel_prefill.cuh"
-
 #include <algorithm>
 
+#include "kernels/paged_attention/paged_attention_kernel_prefill.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace millrace {

@@ -37,10 +37,10 @@ struct Maps {
 
 // What the consumers need to know of a tile.
 struct Tile {
-  int32_t blocks = 0;      // of keys; 0: no tile is left
-  int32_t position = 0;    // of the first token in its sequence
-  int32_t first_row = 0;   // of q and out
-  int32_t tokens = 0;      // of the tile
+  int32_t blocks = 0;     // of keys; 0: no tile is left
+  int32_t position = 0;   // of the first token in its sequence
+  int32_t first_row = 0;  // of q and out
+  int32_t tokens = 0;     // of the tile
   int32_t kv_head = 0;
 };
 
@@ -262,14 +262,14 @@ struct Producer {
 template <typename T>
 struct State {
   float o[T::kHeadDim / 2] = {};
-  float s[T::kKeys / 2];     // scores of a block, then its weights
-  uint32_t p[T::kKeys / 4];  // weights of the block whose values are in flight
+  float s[T::kKeys / 2];                      // scores of a block, then its weights
+  uint32_t p[T::kKeys / 4];                   // weights of the block whose values are in flight
   float ceiling[2] = {-INFINITY, -INFINITY};  // weights are 2^(score - ceiling)
   float sum[2] = {0, 0};                      // of this thread's columns
-  float factor[2];        // what o is to be multiplied by before the weights in s count
-  bool rescale = false;   // whether that is more than a multiplication by 1
-  int v_index = -1;       // ring place of the values in flight
-  bool ready = false;     // whether the next two blocks are known to be there
+  float factor[2];       // what o is to be multiplied by before the weights in s count
+  bool rescale = false;  // whether that is more than a multiplication by 1
+  int v_index = -1;      // ring place of the values in flight
+  bool ready = false;    // whether the next two blocks are known to be there
 };
 
 // S = Q K' for this warpgroup's queries; a group of products in flight.
@@ -518,9 +518,8 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void Attend(State<T>& state, const Tile& tile) {
-    const uint64_t q =
-        WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes, 8 * T::kSlabRowBytes,
-                       T::kQSlabBytes);
+    const uint64_t q = WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes,
+                                      8 * T::kSlabRowBytes, T::kQSlabBytes);
     int limit[2];
     Limits(tile, limit);
     const uint64_t k = NextBlock();

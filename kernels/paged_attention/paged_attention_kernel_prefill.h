@@ -25,8 +25,8 @@ struct PagedPrefillWork {
 };
 static_assert(sizeof(PagedPrefillWork) % sizeof(PagedPrefillTile) == 0);
 
-// As PagedAttentionArgs, all bf16. Strides in elements; those of q, out and the caches are multiples
-// of 8 and their addresses of 16 bytes. The rows of a page lie densely.
+// As PagedAttentionArgs, all bf16. Strides in elements; those of q, out and the caches are
+// multiples of 8 and their addresses of 16 bytes. The rows of a page lie densely.
 struct PagedPrefillArgs {
   const void* q = nullptr;
   const void* k_cache = nullptr;

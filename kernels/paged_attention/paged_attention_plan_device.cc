@@ -11,7 +11,8 @@ namespace {
 
 // Keys are split at multiples of this: what one matrix instruction takes.
 constexpr int32_t kChunkKeys = 16;
-constexpr int32_t kMaxParts = 128;  // joined one after the other
+constexpr int32_t kMaxParts = 128;  // of a tile
+constexpr int32_t kTileRows[] = {8, 16, kAttentionSmallTileRows, kAttentionLargeTileRows};
 
 // What a launch can run at once, and what a block costs besides its keys.
 struct Spread {
@@ -20,16 +21,19 @@ struct Spread {
   int64_t least_chunks = 0;  // of a block
 };
 
-constexpr int64_t kMostWaves = 4;  // that splitting aims at
+// That splitting aims at: more make the end more even and the partial results larger.
+constexpr int64_t kMostWaves = 2;
 
+// For the kernels' blocks of a multiprocessor, see decode::Traits and PagedTiles.
 Spread SpreadOf(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
-                int32_t tile_rows) {
-  // Blocks of a multiprocessor, by registers for small tiles and shared memory for large ones.
-  const bool small = tile_rows <= kAttentionSmallTileRows, wide = shape.head_dim > 128;
-  const int64_t blocks = small ? (wide || tile_rows > 8 ? 2 : 3) : (wide ? 1 : 2);
-  return {.wave = target.multiprocessors * blocks,
-          .overhead = small ? 6 : 12,
-          .least_chunks = small ? 4 : 16};
+                int32_t tile_rows, bool large_blocks) {
+  const int64_t sms = target.multiprocessors;
+  const bool wide = shape.head_dim > 128;
+  if (large_blocks) return {.wave = sms, .overhead = 24, .least_chunks = 8};
+  if (tile_rows > kAttentionSmallTileRows) {
+    return {.wave = sms * (wide ? 1 : 2), .overhead = 12, .least_chunks = 16};
+  }
+  return {.wave = sms * (wide || tile_rows > 8 ? 2 : 3), .overhead = 6, .least_chunks = 4};
 }
 
 int64_t Chunks(const PagedAttentionWork& tile) {
@@ -132,13 +136,18 @@ int32_t DecodeCapacity(const PagedAttentionTarget& target, const PagedAttentionS
                        int64_t sequences, int32_t queries) {
   if (queries == 0) return 0;
   const int32_t rows = PagedAttentionDecodeTileRows(shape, queries);
+  const bool large = PagedAttentionLargeBlocks(target, shape, sequences, rows);
   const int64_t tiles = sequences * CeilDiv(queries, TileQueries(shape, rows));
-  return static_cast<int32_t>(tiles + MaxSlots(SpreadOf(target, shape, rows), shape.kv_heads));
+  return static_cast<int32_t>(tiles +
+                              MaxSlots(SpreadOf(target, shape, rows, large), shape.kv_heads));
 }
 
 int32_t Slots(const PagedAttentionTarget& target, const PagedAttentionShape& shape) {
-  return std::max(MaxSlots(SpreadOf(target, shape, kAttentionSmallTileRows), shape.kv_heads),
-                  MaxSlots(SpreadOf(target, shape, kAttentionLargeTileRows), shape.kv_heads));
+  int32_t slots = 0;
+  for (const int32_t rows : kTileRows) {
+    slots = std::max(slots, MaxSlots(SpreadOf(target, shape, rows, false), shape.kv_heads));
+  }
+  return slots;
 }
 
 PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, int32_t slots,
@@ -156,8 +165,17 @@ PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, int32_t slots,
 
 int32_t PagedAttentionDecodeTileRows(const PagedAttentionShape& shape, int32_t decode_queries) {
   const int32_t rows = decode_queries * (shape.q_heads / shape.kv_heads);
-  if (rows <= 8) return 8;
-  return rows <= kAttentionSmallTileRows ? kAttentionSmallTileRows : kAttentionLargeTileRows;
+  for (const int32_t tile_rows : kTileRows) {
+    // Wider heads leave no registers for 32 rows.
+    if (rows <= tile_rows && (tile_rows <= 16 || shape.head_dim <= 128)) return tile_rows;
+  }
+  return kAttentionLargeTileRows;
+}
+
+bool PagedAttentionLargeBlocks(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
+                               int64_t sequences, int32_t tile_rows) {
+  return tile_rows == 8 && shape.head_dim <= 128 &&
+         sequences * shape.kv_heads * 2 <= target.multiprocessors;
 }
 
 void PlanPagedAttentionCuda(PagedAttentionPlan& plan) {
@@ -175,8 +193,10 @@ void PlanPagedAttentionCuda(PagedAttentionPlan& plan) {
     AddTiles(plan, b, TileQueries(shape, few ? rows : kAttentionLargeTileRows),
              few ? decode : prefill);
   }
-  Split(decode, SpreadOf(plan.target, shape, rows), shape.kv_heads, plan.decode);
-  Split(prefill, SpreadOf(plan.target, shape, kAttentionLargeTileRows), shape.kv_heads,
+  const bool large =
+      PagedAttentionLargeBlocks(plan.target, shape, static_cast<int64_t>(plan.kv_len.size()), rows);
+  Split(decode, SpreadOf(plan.target, shape, rows, large), shape.kv_heads, plan.decode);
+  Split(prefill, SpreadOf(plan.target, shape, kAttentionLargeTileRows, false), shape.kv_heads,
         plan.prefill);
   plan.layout = Layout(shape, Slots(plan.target, shape),
                        DecodeCapacity(plan.target, shape, static_cast<int64_t>(plan.kv_len.size()),
@@ -212,8 +232,8 @@ void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to) {
 int64_t PagedAttentionCudaPartialBytes(const PagedAttentionTarget& target,
                                        const PagedAttentionShape& shape) {
   int64_t bytes = 0;
-  for (const int32_t rows : {kAttentionSmallTileRows, kAttentionLargeTileRows}) {
-    const int64_t slots = MaxSlots(SpreadOf(target, shape, rows), shape.kv_heads);
+  for (const int32_t rows : kTileRows) {
+    const int64_t slots = MaxSlots(SpreadOf(target, shape, rows, false), shape.kv_heads);
     bytes = std::max(bytes, slots * shape.kv_heads * rows * PagedAttentionPartialRowBytes(shape));
   }
   return bytes;
