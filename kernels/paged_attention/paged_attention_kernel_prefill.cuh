@@ -494,12 +494,11 @@ struct Consumer {
     TakeTurn();
     Scores<T>(state.s, q, k);
     Values<T>(state.o, state.p, v);
-    if (PASS == 0) PassTurn();
     WgmmaWait<1>();
     WgmmaHold(state.s);
-    if (PASS == 1) PassTurn();
+    PassTurn();
     Release(k_index);
-    Weigh<kMasked, PASS == 2>(state, limit, j);
+    Weigh<kMasked, false>(state, limit, j);
     ahead.Advance();
     state.ready = TestWait(&smem.full[ring.index], ring.parity) &&
                   TestWait(&smem.full[ahead.index], ahead.parity);

@@ -2,6 +2,7 @@
 // about as much to read.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/paged_attention/paged_attention.h"
 #include "kernels/paged_attention/paged_attention_impl.h"
@@ -150,15 +151,48 @@ int32_t Slots(const PagedAttentionTarget& target, const PagedAttentionShape& sha
   return slots;
 }
 
-PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, int32_t slots,
-                                int32_t decode_items, int32_t prefill_items) {
+// What a layout holds.
+struct Counts {
+  int32_t slots, decode_items, prefill_items, hopper_tiles;
+};
+
+PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, const Counts& counts) {
   constexpr int64_t kItem = sizeof(PagedAttentionWork);
-  PagedAttentionPlanLayout layout = {
-      .slots = slots, .decode_items = decode_items, .prefill_items = prefill_items};
-  layout.decode = CeilDiv(int64_t{slots} * shape.kv_heads * 4, kItem) * kItem;
-  layout.prefill = layout.decode + decode_items * kItem;
-  layout.bytes = layout.prefill + prefill_items * kItem;
+  PagedAttentionPlanLayout layout = {.slots = counts.slots,
+                                     .decode_items = counts.decode_items,
+                                     .prefill_items = counts.prefill_items,
+                                     .hopper_tiles = counts.hopper_tiles};
+  layout.decode = CeilDiv(int64_t{counts.slots} * shape.kv_heads * 4, kItem) * kItem;
+  layout.prefill = layout.decode + counts.decode_items * kItem;
+  layout.hopper = layout.prefill + counts.prefill_items * kItem;
+  layout.bytes = layout.hopper;
+  if (counts.hopper_tiles > 0) {
+    layout.bytes += static_cast<int64_t>(sizeof(PagedPrefillWork)) +
+                    counts.hopper_tiles * static_cast<int64_t>(sizeof(PagedPrefillTile));
+  }
   return layout;
+}
+
+int32_t HopperTileTokens(const PagedAttentionShape& shape) {
+  return PagedPrefillTileTokens(shape.q_heads / shape.kv_heads);
+}
+
+// Tiles of the sequences that are not decoded, those that see most keys first.
+void AddHopperTiles(PagedAttentionPlan& plan) {
+  if (plan.target.compute_capability != 90) return;
+  const int32_t tokens = HopperTileTokens(plan.shape);
+  std::vector<std::pair<int32_t, PagedPrefillTile>> tiles;  // by the keys they see
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    const int32_t queries = plan.q_start[b + 1] - plan.q_start[b];
+    if (queries <= kPagedAttentionDecodeQueries) continue;
+    for (int32_t first = 0; first < queries; first += tokens) {
+      const int32_t seen = plan.kv_len[b] - std::max(0, queries - first - tokens);
+      tiles.push_back({seen, {.sequence = static_cast<int32_t>(b), .first_query = first}});
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& tile : tiles) plan.hopper.push_back(tile.second);
 }
 
 }  // namespace
@@ -198,10 +232,13 @@ void PlanPagedAttentionCuda(PagedAttentionPlan& plan) {
   Split(decode, SpreadOf(plan.target, shape, rows, large), shape.kv_heads, plan.decode);
   Split(prefill, SpreadOf(plan.target, shape, kAttentionLargeTileRows, false), shape.kv_heads,
         plan.prefill);
-  plan.layout = Layout(shape, Slots(plan.target, shape),
-                       DecodeCapacity(plan.target, shape, static_cast<int64_t>(plan.kv_len.size()),
-                                      plan.decode_queries),
-                       static_cast<int32_t>(plan.prefill.size()));
+  AddHopperTiles(plan);
+  plan.layout = Layout(shape, {.slots = Slots(plan.target, shape),
+                               .decode_items = DecodeCapacity(
+                                   plan.target, shape, static_cast<int64_t>(plan.kv_len.size()),
+                                   plan.decode_queries),
+                               .prefill_items = static_cast<int32_t>(plan.prefill.size()),
+                               .hopper_tiles = static_cast<int32_t>(plan.hopper.size())});
 }
 
 int64_t PagedAttentionPlanBytes(const PagedAttentionTarget& target,
@@ -214,9 +251,14 @@ int64_t PagedAttentionPlanBytes(const PagedAttentionTarget& target,
     decode = std::max(decode, DecodeCapacity(target, shape, sequences, queries));
   }
   const int32_t slots = Slots(target, shape);
-  const int64_t tiles =
-      CeilDiv(max_tokens, TileQueries(shape, kAttentionLargeTileRows)) + max_sequences;
-  return Layout(shape, slots, decode, static_cast<int32_t>(tiles) + slots).bytes;
+  const auto tiles = [&](int32_t tokens) {
+    return static_cast<int32_t>(CeilDiv(max_tokens, tokens) + max_sequences);
+  };
+  return Layout(shape, {.slots = slots,
+                        .decode_items = decode,
+                        .prefill_items = tiles(TileQueries(shape, kAttentionLargeTileRows)) + slots,
+                        .hopper_tiles = tiles(HopperTileTokens(shape))})
+      .bytes;
 }
 
 void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to) {
@@ -227,6 +269,18 @@ void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to) {
   };
   write(plan.decode, plan.layout.decode);
   write(plan.prefill, plan.layout.prefill);
+  if (plan.hopper.empty()) return;
+  int64_t keys = 0;
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    const int32_t queries = plan.q_start[b + 1] - plan.q_start[b];
+    if (queries > kPagedAttentionDecodeQueries) keys += plan.kv_len[b];
+  }
+  const PagedPrefillWork head = {
+      .num_tiles = static_cast<int32_t>(plan.hopper.size()),
+      .heads_at_once = PagedPrefillHeadsAtOnce(keys, plan.shape.head_dim, plan.shape.kv_heads)};
+  std::memcpy(to + plan.layout.hopper, &head, sizeof(head));
+  std::memcpy(to + plan.layout.hopper + sizeof(head), plan.hopper.data(),
+              plan.hopper.size() * sizeof(PagedPrefillTile));
 }
 
 int64_t PagedAttentionCudaPartialBytes(const PagedAttentionTarget& target,
