@@ -43,7 +43,11 @@ absl::Status PagedAttention(const OpContext& ctx, const PagedAttentionPlan& plan
 
 int64_t PagedAttentionWorkspaceBytes(Device& device, const PagedAttentionShape& shape,
                                      int64_t max_sequences, int64_t max_tokens) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() != DeviceType::kCpu) {
+    const absl::StatusOr<PagedAttentionTarget> target = PagedAttentionTargetOf(device);
+    // A device that cannot be asked fails at the next call that can say so.
+    return target.ok() ? PagedAttentionCudaPartialBytes(*target, shape) : 0;
+  }
   const int64_t group = shape.q_heads / shape.kv_heads;
   const int64_t rows =
       std::min(max_sequences * kAttentionMaxPartialRows, max_tokens * group * kAttentionMaxSplits);
