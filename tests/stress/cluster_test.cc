@@ -184,8 +184,9 @@ TEST_F(ClusterTest, AFailureToLoadIsTheStartsFailure) {
     EXPECT_NE(status.message().find(part), std::string::npos) << status;
   }
   hub_->Shutdown("cannot start");
-  const bool one_failed = first->Wait().ok() != second->Wait().ok();
-  EXPECT_TRUE(one_failed) << "one says what it lacks, the other was told to end";
+  const absl::Status ends[] = {first->Wait(), second->Wait()};
+  EXPECT_NE(ends[0].ok(), ends[1].ok())
+      << "one says what it lacks, the other was told to end: " << ends[0] << "; " << ends[1];
 }
 
 TEST_F(ClusterTest, ACacheThatDoesNotFitIsTheStartsFailure) {
