@@ -1,6 +1,7 @@
 // Copies of boxes of a tensor into shared memory (sm_90). `map` is a __grid_constant__ parameter,
-// `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and `barrier` counts the
-// bytes of the whole box, also where part of it lies outside the tensor and is filled with zeros.
+// `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and `barrier` counts
+// the bytes of the whole box, also where part of it lies outside the tensor and is filled with
+// zeros.
 #ifndef KERNELS_PTX_TMA_CUH_
 #define KERNELS_PTX_TMA_CUH_
 
@@ -17,8 +18,8 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
 }
 
 // The box at (x, y, z), x the innermost coordinate.
-__device__ __forceinline__ void LoadBox3(void* to, const CUtensorMap& map, uint64_t* barrier,
-                                         int x, int y, int z) {
+__device__ __forceinline__ void LoadBox3(void* to, const CUtensorMap& map, uint64_t* barrier, int x,
+                                         int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(SharedAddress(to)),

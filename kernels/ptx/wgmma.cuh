@@ -49,7 +49,8 @@ __device__ __forceinline__ void WgmmaHold(T (&registers)[kCount]) {
 //   K contiguous: rows run along M or N, an atom holds 64 elements of K of 16 bits; step along K by
 //     adding bytes within the row (WgmmaAdvance). atom_stride: from eight rows to the next eight.
 //   N contiguous (transposed B): rows run along K, an atom holds 64 elements of N.
-//     atom_stride: from eight rows of K to the next; slab_stride: from 64 elements of N to the next.
+//     atom_stride: from eight rows of K to the next; slab_stride: from 64 elements of N to the
+//     next.
 __device__ __forceinline__ uint64_t WgmmaMatrix128(const void* from, uint32_t atom_stride,
                                                    uint32_t slab_stride) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -57,8 +58,8 @@ __device__ __forceinline__ uint64_t WgmmaMatrix128(const void* from, uint32_t at
   return kSwizzle128 | uint64_t{atom_stride >> 4} << 32 | uint64_t{slab_stride >> 4} << 16 | start;
 }
 
-// The same matrix `bytes` (a multiple of 16) further on. Adds to the low word only, where the address
-// is: no carry leaves its field.
+// The same matrix `bytes` (a multiple of 16) further on. Adds to the low word only, where the
+// address is: no carry leaves its field.
 __device__ __forceinline__ uint64_t WgmmaAdvance(uint64_t matrix, uint32_t bytes) {
   const uint32_t low = static_cast<uint32_t>(matrix) + (bytes >> 4);
   return (matrix & 0xffffffff00000000) | low;
