@@ -22,6 +22,7 @@ targets=(
   //kernels/sample:sample_draw_test
   //kernels/sample:sample_test
   //kernels/swiglu:swiglu_test
+  //tests/parity:gpu_parity_test
 )
 # A benchmark runs on a GPU when it is written for BenchMain().
 for source in $(grep -l 'kernels/bench/bench_bed.h' kernels/*/*_bench.cc); do
