@@ -1,6 +1,6 @@
 // Linear on a GPU beside cuBLASLt: few tokens at the widths of LLaMA-3.1-8B, cold weights.
 //
-//   bazel run -c opt //kernels/linear:linear_gpu_bench
+//   bazel run -c opt //kernels/linear:gpu_bench
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
