@@ -19,7 +19,7 @@ int64_t LinearCudaWorkspaceBytes();
 enum class LinearCudaKernel : uint8_t { kSkinny, kCublas, kGeneric };
 struct LinearCudaPath {
   LinearCudaKernel kernel = LinearCudaKernel::kGeneric;
-  int shape = 0;  // of kSkinny: index into kLinearSkinnyShapes
+  int shape = 0;  // of kSkinny: index into kSkinnyShapes
 };
 LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors);
 

@@ -107,7 +107,7 @@ struct WarpRows {
   float o[kDim / 8][4] = {};
   float top[2] = {-INFINITY, -INFINITY};
   float total[2] = {};
-  int visible[2];  // keys
+  int visible[2];  // keys, of this part at most
 
   // s = Q K^T for the warp's rows and 64 keys.
   __device__ __forceinline__ void Score(const __nv_bfloat16* q_rows,
@@ -254,8 +254,8 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128 ? 2 : 1)
   WarpRows<kDim> warp;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    warp.visible[half] =
-        work.visible + (first_row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half) / args.group;
+    const int r = first_row + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+    warp.visible[half] = min(work.visible + r / args.group, work.kv_end);
   }
   const float scale_log2 = args.scale * kLog2E;
   int stage = 0;

@@ -12,12 +12,15 @@ targets=(
   //kernels/bench:bench_bed_test
   //kernels/cuda:cuda_device_test
   //kernels/embedding:embedding_test
+  //kernels/gate_up:gate_up_test
   //kernels/kv_append:kv_append_test
   //kernels/linear:linear_test
   //kernels/paged_attention:paged_attention_test
   //kernels/rms_norm:rms_norm_test
   //kernels/rope:rope_test
   //kernels/rope_append:rope_append_test
+  //kernels/sample:sample_draw_test
+  //kernels/sample:sample_test
   //kernels/swiglu:swiglu_test
 )
 # A benchmark runs on a GPU when it is written for BenchMain().
