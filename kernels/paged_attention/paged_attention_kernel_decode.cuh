@@ -35,7 +35,7 @@ struct Traits {
   static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == 4;
   // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
   // takes more, or one block of 16 warps of up to 128.
-  static constexpr int kBlocks = kWarps > 4 ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr int kBlocks = kWarps == 16 ? 1 : kWarps == 4 && kTiles == 1 && kDim <= 128 ? 3 : 2;
   static constexpr int kPages = 512;  // of the part that are kept at hand
 
   struct Shared {

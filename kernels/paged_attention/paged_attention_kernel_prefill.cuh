@@ -37,21 +37,24 @@ struct Maps {
 
 // What the consumers need to know of a tile.
 struct Tile {
-  int32_t blocks = 0;     // of keys; 0: no tile is left
-  int32_t position = 0;   // of the first token in its sequence
-  int32_t first_row = 0;  // of q and out
-  int32_t tokens = 0;     // of the tile
+  int32_t blocks = 0;      // of keys; 0: no tile is left
+  int32_t position = 0;    // of the first token in its sequence
+  int32_t first_row = 0;   // of q and out
+  int32_t tokens = 0;      // of the tile
   int32_t kv_head = 0;
 };
 
-template <int kHeadDimension, int kBlockKeys, int kRingStages, int kQueryBuffers>
+template <int kHeadDimension, int kBlockKeys, int kRingStages, int kQueryBuffers, int kWarpgroups>
 struct Traits {
   static constexpr int kHeadDim = kHeadDimension;
   static constexpr int kKeys = kBlockKeys;         // keys of a block
   static constexpr int kStages = kRingStages;      // blocks of the ring, K and V in turn
   static constexpr int kQBuffers = kQueryBuffers;  // tiles of queries held
-  static constexpr int kRows = 128;
-  static constexpr int kConsumers = 2;  // warpgroups, 64 rows each
+  static constexpr int kConsumers = kWarpgroups;   // warpgroups of 64 rows each
+  static constexpr int kRows = 64 * kConsumers;
+  // Of 64 Ki registers, by role; the producer's are what the consumers leave.
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kSlabs = (kHeadDim + 63) / 64;  // 64 columns, the width of a swizzled row
   static constexpr int kSlabRowBytes = 128;
@@ -126,6 +129,14 @@ __device__ __forceinline__ Fetch NextTile(const PagedPrefillArgs& args) {
   return f;
 }
 
+// Rows of a box: what divides both the block and the page.
+template <typename T>
+__host__ __device__ constexpr int BoxRows(int page_tokens) {
+  int rows = page_tokens;
+  while (T::kKeys % rows != 0) rows /= 2;
+  return rows;
+}
+
 // One box of a block of keys or values, a lane.
 template <typename T>
 struct Box {
@@ -136,7 +147,7 @@ struct Box {
   __device__ explicit Box(int page_tokens) {
     const int lane = threadIdx.x % 32;
     tokens = page_tokens;
-    rows = min(page_tokens, T::kKeys);
+    rows = BoxRows<T>(page_tokens);
     row = lane / T::kSlabs * rows;
     slab = lane % T::kSlabs;
     active = row < T::kKeys;
@@ -262,14 +273,13 @@ struct Producer {
 template <typename T>
 struct State {
   float o[T::kHeadDim / 2] = {};
-  float s[T::kKeys / 2];                      // scores of a block, then its weights
-  uint32_t p[T::kKeys / 4];                   // weights of the block whose values are in flight
+  float s[T::kKeys / 2];     // scores of a block, then its weights
+  uint32_t p[T::kKeys / 4];  // weights, as the A operand of the product with the values
   float ceiling[2] = {-INFINITY, -INFINITY};  // weights are 2^(score - ceiling)
   float sum[2] = {0, 0};                      // of this thread's columns
-  float factor[2];       // what o is to be multiplied by before the weights in s count
-  bool rescale = false;  // whether that is more than a multiplication by 1
-  int v_index = -1;      // ring place of the values in flight
-  bool ready = false;    // whether the next two blocks are known to be there
+  float factor[2];        // what o is to be multiplied by before the weights in s count
+  bool rescale = false;   // whether that is more than a multiplication by 1
+  bool ready = false;     // whether the block after the next is known to be there
 };
 
 // S = Q K' for this warpgroup's queries; a group of products in flight.
@@ -379,14 +389,13 @@ __device__ __forceinline__ bool Exponents(float (&s)[kKeys / 2], float (&ceiling
   return kMasked ? __any_sync(0xffffffffu, raised) : raised;
 }
 
-// Exponents become weights and join their row's sum.
-template <int kKeys>
-__device__ __forceinline__ void Weights(float (&s)[kKeys / 2], float (&sum)[2],
-                                        const float (&factor)[2]) {
-  float even[2] = {sum[0] * factor[0], sum[1] * factor[1]};
+// Half a block's exponents become weights and join their row's sum.
+template <int kKeys, int kHalf>
+__device__ __forceinline__ void Weights(float (&s)[kKeys / 2], float (&sum)[2]) {
+  float even[2] = {sum[0], sum[1]};
   float odd[2] = {0, 0};
 #pragma unroll
-  for (int i = 0; i < kKeys / 2; i += 2) {
+  for (int i = kHalf * kKeys / 4; i < (kHalf + 1) * kKeys / 4; i += 2) {
     s[i] = Exp2(s[i]);
     s[i + 1] = Exp2(s[i + 1]);
     even[i / 2 % 2] += s[i];
@@ -424,6 +433,14 @@ __device__ __forceinline__ void TransposeQuad(uint32_t (&w)[4]) {
   }
 }
 
+// The first lane's value, which tells the compiler that it is the same in all of the warp: what is
+// computed from it then stays in uniform registers, where wgmma wants its operands.
+__device__ __forceinline__ int Uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+__device__ __forceinline__ Tile Uniform(const Tile& tile) {
+  return {Uniform(tile.blocks), Uniform(tile.position), Uniform(tile.first_row),
+          Uniform(tile.tokens), Uniform(tile.kv_head)};
+}
+
 template <typename T>
 struct Consumer {
   const PagedPrefillArgs& args;
@@ -436,12 +453,6 @@ struct Consumer {
     return WgmmaMatrix128(smem.ring[index], 8 * T::kSlabRowBytes, T::kSlabBytes);
   }
 
-  // The next block in the ring, once it is there.
-  __device__ __forceinline__ uint64_t NextBlock() {
-    Wait(&smem.full[ring.index], ring.parity);
-    return Block(ring.index);
-  }
-
   // Gives a ring place back to the producer. The warp's products have read it.
   __device__ __forceinline__ void Release(int index) {
     if (threadIdx.x % 32 == 0) Arrive(&smem.empty[index]);
@@ -452,7 +463,7 @@ struct Consumer {
     if (T::kTurns) NamedSync(1 + group, 2 * 128);
   }
   __device__ __forceinline__ void PassTurn() const {
-    if (T::kTurns) NamedArrive(1 + (group ^ 1), 2 * 128);
+    if (T::kTurns) NamedArrive(1 + (group + 1) % T::kConsumers, 2 * 128);
   }
 
   // The last key that each of this thread's rows sees.
@@ -463,48 +474,36 @@ struct Consumer {
     limit[1] = tile.position + (row + 8) / group_heads;
   }
 
-  // The values of the last block are done: their ring place is free, and the weights in `state.s`
-  // become the A operand of the next ones. The wait opens the loop's body instead of closing it,
-  // because nvcc moves a softmax in the same basic block behind it.
-  __device__ __forceinline__ void Turnover(State<T>& state) {
+  // Scores of block j and, under its softmax, the values of block j + 1. Expects the scores' keys to
+  // be there and leaves with the next block there.
+  template <bool kMasked>
+  __device__ __forceinline__ void Step(State<T>& state, uint64_t q, const int (&limit)[2], int j) {
+    const int k_index = ring.index;
+    ring.Advance();
+    const int v_index = ring.index;
+    if (!state.ready) Wait(&smem.full[ring.index], ring.parity);
+    ring.Advance();
+    TakeTurn();
+    Scores<T>(state.s, q, Block(k_index));
+    Values<T>(state.o, state.p, Block(v_index));
+    WgmmaWait<1>();
+    WgmmaHold(state.s);
+    Release(k_index);
+    Weigh<kMasked>(state, limit, j);
+    PassTurn();
+    Weights<T::kKeys, 0>(state.s, state.sum);
+    // nvcc moves a softmax behind the wait below if both are in one basic block, and would let it
+    // begin with the products done; this wait, which seldom waits, makes them two.
+    Wait(&smem.full[ring.index], ring.parity);
     WgmmaWait<0>();
     WgmmaHold(state.o);
     WgmmaHold(state.p);
-    if (state.v_index >= 0) Release(state.v_index);
-    Pack<T::kKeys>(state.s, state.p);
-    if (state.rescale) Rescale(state.o, state.factor);
+    Release(v_index);
+    Finish(state);
   }
 
-  // Scores and softmax of block j; the values of block j + 1 stay in flight.
+  // Scores become exponents, and the sum of earlier weights what it is beside them.
   template <bool kMasked>
-  __device__ __forceinline__ void Step(State<T>& state, uint64_t q, const int (&limit)[2], int j) {
-    Turnover(state);
-    Cursor<T::kStages> ahead = ring;
-    ahead.Advance();
-    if (!state.ready) {
-      Wait(&smem.full[ring.index], ring.parity);
-      Wait(&smem.full[ahead.index], ahead.parity);
-    }
-    const uint64_t k = Block(ring.index);
-    const uint64_t v = Block(ahead.index);
-    const int k_index = ring.index;
-    state.v_index = ahead.index;
-    ahead.Advance();
-    ring = ahead;
-    TakeTurn();
-    Scores<T>(state.s, q, k);
-    Values<T>(state.o, state.p, v);
-    WgmmaWait<1>();
-    WgmmaHold(state.s);
-    PassTurn();
-    Release(k_index);
-    Weigh<kMasked, false>(state, limit, j);
-    ahead.Advance();
-    state.ready = TestWait(&smem.full[ring.index], ring.parity) &&
-                  TestWait(&smem.full[ahead.index], ahead.parity);
-  }
-
-  template <bool kMasked, bool kPass = false>
   __device__ __forceinline__ void Weigh(State<T>& state, const int (&limit)[2], int j) const {
     if (kMasked) {
       const int local[2] = {limit[0] - j * T::kKeys, limit[1] - j * T::kKeys};
@@ -512,23 +511,38 @@ struct Consumer {
     }
     state.rescale = Exponents<kMasked, T::kKeys>(state.s, state.ceiling,
                                                  args.scale * 1.44269504089f, state.factor);
-    if (kPass) PassTurn();
-    Weights<T::kKeys>(state.s, state.sum, state.factor);
+    state.sum[0] *= state.factor[0];
+    state.sum[1] *= state.factor[1];
+  }
+
+  // With no product in flight: the second half of the weights, all of them packed, and what is summed
+  // so far scaled to them.
+  __device__ __forceinline__ void Finish(State<T>& state) {
+    Weights<T::kKeys, 1>(state.s, state.sum);
+    Pack<T::kKeys>(state.s, state.p);
+    Cursor<T::kStages> ahead = ring;
+    ahead.Advance();
+    state.ready = TestWait(&smem.full[ahead.index], ahead.parity);
+    if (state.rescale) Rescale(state.o, state.factor);
   }
 
   __device__ __forceinline__ void Attend(State<T>& state, const Tile& tile) {
-    const uint64_t q = WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes,
-                                      8 * T::kSlabRowBytes, T::kQSlabBytes);
+    const uint64_t q =
+        WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes, 8 * T::kSlabRowBytes,
+                       T::kQSlabBytes);
     int limit[2];
     Limits(tile, limit);
-    const uint64_t k = NextBlock();
-    Scores<T>(state.s, q, k);
+    Wait(&smem.full[ring.index], ring.parity);
+    Scores<T>(state.s, q, Block(ring.index));
     WgmmaWait<0>();
     WgmmaHold(state.s);
     Release(ring.index);
     ring.Advance();
     int j = tile.blocks - 1;
     Weigh<true>(state, limit, j);
+    Weights<T::kKeys, 0>(state.s, state.sum);
+    Finish(state);
+    Wait(&smem.full[ring.index], ring.parity);
     // Blocks that every row sees whole after it has seen a key of a later block.
     const int unmasked = tile.position / T::kKeys;
 #pragma unroll 1
@@ -537,8 +551,7 @@ struct Consumer {
     for (; j >= 0; --j) Step<false>(state, q, limit, j);
     if (threadIdx.x % 32 == 0) Arrive(&smem.q_empty[queries.index]);
     queries.Advance();
-    Turnover(state);
-    Values<T>(state.o, state.p, NextBlock());
+    Values<T>(state.o, state.p, Block(ring.index));
     WgmmaWait<0>();
     WgmmaHold(state.o);
     Release(ring.index);
@@ -578,10 +591,10 @@ struct Consumer {
   }
 
   __device__ void Run() {
-    if (group == 1) PassTurn();
+    if (group == T::kConsumers - 1) PassTurn();
     for (;;) {
       Wait(&smem.q_full[queries.index], queries.parity);
-      const Tile tile = smem.tile[queries.index];
+      const Tile tile = Uniform(smem.tile[queries.index]);
       if (tile.blocks == 0) break;
       State<T> state;
       Attend(state, tile);
@@ -622,12 +635,12 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   InitBarriers<T>(smem, maps);
   WaitForPriorGrid();
   StartNextGrid();
-  const int warpgroup = threadIdx.x / 128;
+  const int warpgroup = Uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
-    ReleaseRegisters<40>();
+    ReleaseRegisters<T::kProducerRegisters>();
     if (threadIdx.x < 32) Producer<T>{args, maps, smem, Box<T>(args.page_tokens)}.Run();
   } else {
-    ClaimRegisters<232>();
+    ClaimRegisters<T::kConsumerRegisters>();
     Consumer<T>{args, smem, warpgroup - 1}.Run();
   }
 #endif
