@@ -1,5 +1,6 @@
 // Host side of prefill: tensor maps and the choice of the kernel.
 #include "kernels/paged_attention/paged_attention_kernel_prefill.cuh"
+
 #include "kernels/ptx/launch.cuh"
 
 namespace millrace {

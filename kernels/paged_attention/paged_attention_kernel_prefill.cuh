@@ -37,10 +37,10 @@ struct Maps {
 
 // What the consumers need to know of a tile.
 struct Tile {
-  int32_t blocks = 0;     // of keys; 0: no tile is left
-  int32_t position = 0;   // of the first token in its sequence
-  int32_t first_row = 0;  // of q and out
-  int32_t tokens = 0;     // of the tile
+  int32_t blocks = 0;      // of keys; 0: no tile is left
+  int32_t position = 0;    // of the first token in its sequence
+  int32_t first_row = 0;   // of q and out
+  int32_t tokens = 0;      // of the tile
   int32_t kv_head = 0;
 };
 
@@ -277,9 +277,9 @@ struct State {
   uint32_t p[T::kKeys / 4];  // weights, as the A operand of the product with the values
   float ceiling[2] = {-INFINITY, -INFINITY};  // weights are 2^(score - ceiling)
   float sum[2] = {0, 0};                      // of this thread's columns
-  float factor[2];       // what o is to be multiplied by before the weights in s count
-  bool rescale = false;  // whether that is more than a multiplication by 1
-  bool ready = false;    // whether the block after the next is known to be there
+  float factor[2];        // what o is to be multiplied by before the weights in s count
+  bool rescale = false;   // whether that is more than a multiplication by 1
+  bool ready = false;     // whether the block after the next is known to be there
 };
 
 // S = Q K' for this warpgroup's queries; a group of products in flight.
@@ -474,8 +474,8 @@ struct Consumer {
     limit[1] = tile.position + (row + 8) / group_heads;
   }
 
-  // Scores of block j and, under its softmax, the values of block j + 1. Expects the scores' keys
-  // to be there and leaves with the next block there.
+  // Scores of block j and, under its softmax, the values of block j + 1. Expects the scores' keys to
+  // be there and leaves with the next block there.
   template <bool kMasked>
   __device__ __forceinline__ void Step(State<T>& state, uint64_t q, const int (&limit)[2], int j) {
     const int k_index = ring.index;
@@ -515,8 +515,8 @@ struct Consumer {
     state.sum[1] *= state.factor[1];
   }
 
-  // With no product in flight: the second half of the weights, all of them packed, and what is
-  // summed so far scaled to them.
+  // With no product in flight: the second half of the weights, all of them packed, and what is summed
+  // so far scaled to them.
   __device__ __forceinline__ void Finish(State<T>& state) {
     Weights<T::kKeys, 1>(state.s, state.sum);
     Pack<T::kKeys>(state.s, state.p);
@@ -527,8 +527,9 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void Attend(State<T>& state, const Tile& tile) {
-    const uint64_t q = WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes,
-                                      8 * T::kSlabRowBytes, T::kQSlabBytes);
+    const uint64_t q =
+        WgmmaMatrix128(smem.q[queries.index] + group * 64 * T::kSlabRowBytes, 8 * T::kSlabRowBytes,
+                       T::kQSlabBytes);
     int limit[2];
     Limits(tile, limit);
     Wait(&smem.full[ring.index], ring.parity);
