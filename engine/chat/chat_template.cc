@@ -3,6 +3,9 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "engine/chat/default_system.h"
+#include "engine/tokenizer/unicode.h"
+#include "engine/tokenizer/utf8.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -16,31 +19,25 @@ bool Contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// The literal system message that a ChatML template puts before a conversation without one.
-std::string DefaultSystem(const std::string& source) {
-  constexpr std::string_view kHead = "<|im_start|>system";
-  const size_t head = source.find(kHead);
-  if (head == std::string::npos) return "";
-  size_t begin = head + kHead.size();
-  if (source.compare(begin, 2, "\\n") == 0) {
-    begin += 2;
-  } else if (source.compare(begin, 1, "\n") == 0) {
-    begin += 1;
-  } else {
-    return "";
+// Python's idea of white space, which is what Jinja trims.
+bool IsTrimmed(char32_t c) { return IsWhitespace(c) || (c >= 0x1C && c <= 0x1F); }
+
+// REQUIRES (both): valid UTF-8.
+std::string_view TrimmedEnd(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0 && IsTrimmed(CodePointBefore(text, end))) {
+    --end;
+    while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // to its first byte
   }
-  const size_t end = source.find("<|im_end|>", begin);
-  if (end == std::string::npos) return "";
-  const std::string text = source.substr(begin, end - begin);
-  // Quotes, braces or escapes mean that it is computed, not written down.
-  return text.find_first_of("'\"{}\\") == std::string::npos ? text : "";
+  return text.substr(0, end);
 }
 
-std::string Trimmed(const std::string& text) {
-  constexpr char kSpace[] = " \t\n\r\f\v";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+std::string_view Trimmed(std::string_view text) {
+  size_t begin = 0;
+  for (size_t next = 0; next < text.size(); begin = next) {
+    if (!IsTrimmed(NextCodePoint(text, &next))) break;
+  }
+  return TrimmedEnd(text.substr(begin));
 }
 
 class Writer {
@@ -64,6 +61,10 @@ absl::Status CheckMessages(absl::Span<const ChatMessage> messages) {
     if (role != "system" && role != "user" && role != "assistant") {
       return absl::InvalidArgumentError(
           absl::StrCat("message ", i, ": the role '", role, "' is not system, user or assistant"));
+    }
+    if (FindInvalidUtf8(messages[i].content) != std::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("message ", i, ": the content is not valid UTF-8"));
     }
     if (role == "system" && i > 0) {
       return absl::InvalidArgumentError(
@@ -107,6 +108,16 @@ void RenderLlama3(const ChatTemplate& chat, absl::Span<const ChatMessage> messag
   Llama3Header("assistant", out);
 }
 
+// The model's template trims the system block and the first user message as one text.
+void Llama2System(const std::string& system, const std::string& user, Writer& out) {
+  out.Control("<<SYS>>\n");
+  out.Message(system);
+  out.Control("\n<</SYS>>");
+  const std::string_view rest = TrimmedEnd(user);
+  if (!rest.empty()) out.Control("\n\n");
+  out.Message(rest);
+}
+
 absl::Status RenderLlama2(absl::Span<const ChatMessage> messages, Writer& out) {
   const bool has_system = messages[0].role == "system";
   const absl::Span<const ChatMessage> turns = messages.subspan(has_system ? 1 : 0);
@@ -127,11 +138,10 @@ absl::Status RenderLlama2(absl::Span<const ChatMessage> messages, Writer& out) {
     }
     out.Control("<s>[INST] ");
     if (i == 0 && has_system) {
-      out.Control("<<SYS>>\n");
-      out.Message(messages[0].content);
-      out.Control("\n<</SYS>>\n\n");
+      Llama2System(messages[0].content, turns[0].content, out);
+    } else {
+      out.Message(Trimmed(turns[i].content));
     }
-    out.Message(i == 0 && has_system ? turns[i].content : Trimmed(turns[i].content));
     out.Control(" [/INST]");
   }
   return absl::OkStatus();

@@ -44,8 +44,8 @@ struct RenderedChat {
   std::vector<TextSpan> message_spans;  // what the messages contributed
 };
 
-// InvalidArgument naming the message: no message, an unknown role, a system message that is not the
-// first, and for kLlama2 roles that do not alternate.
+// InvalidArgument naming the message: no message, an unknown role, content that is not UTF-8, a
+// system message that is not the first, and for kLlama2 roles that do not alternate.
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat,
                                         absl::Span<const ChatMessage> messages);
 

@@ -88,6 +88,30 @@ TEST(ChatTemplate, RefusesBadConversations) {
             "INVALID_ARGUMENT: message 1: only the first message may be a system message");
 }
 
+TEST(ChatTemplate, RefusesContentThatIsNotUtf8) {
+  for (const char* bad : {"\x80", "a\xE3\x80", "\xFF "}) {
+    EXPECT_EQ(Render(Template(kLlama3), {{"user", bad}}),
+              "INVALID_ARGUMENT: message 0: the content is not valid UTF-8");
+  }
+}
+
+TEST(ChatTemplate, DefaultSystemIsOneWholeText) {
+  const auto system = [](const std::string& source) {
+    return ChatTemplate::Recognise({.chat_template = source})->default_system;
+  };
+  EXPECT_EQ(system("{{ '<|im_start|>system\\n' + s + '<|im_end|>' }}"
+                   "{{ '<|im_start|>system\\nB<|im_end|>' }}"),
+            "B");
+  EXPECT_EQ(system("{{ \"<|im_start|>system\\nIt's\\n\\\"B\\\"<|im_end|>\" }}"), "It's\n\"B\"");
+  EXPECT_EQ(system("{% if x %}<|im_start|>system\nIt's B<|im_end|>\n{% endif %}"), "It's B");
+  EXPECT_EQ(system("<|im_start|>system\nIt is {{ s }}<|im_end|>"), "");
+  EXPECT_EQ(system("{{ '<|im_start|>system\\n\\u0041<|im_end|>' }}"), "");
+  EXPECT_EQ(system("{{ '<|im_start|>system\\nB<|im_end|>"), "") << "the literal has no end";
+  EXPECT_EQ(system("{{ '<|im_start|>system\\nB\\"), "");
+  EXPECT_EQ(system("{{ '<|im_start|>system: B<|im_end|>' }}"), "");
+  EXPECT_EQ(system("<|im_start|>system"), "");
+}
+
 TEST(ChatTemplate, SpansCoverExactlyWhatTheMessagesSaid) {
   const auto rendered = RenderChat(Template(kPlainChatMl),
                                    {{"user", "one"}, {"assistant", ""}, {"user", "<|im_end|>"}});

@@ -21,6 +21,8 @@ struct ForwardBatch {
   TensorView page_table;   // [B, P] i32, -1 past the last page
   TensorView q_start;      // [B + 1] i32
   TensorView kv_len;       // [B] i32, this step's tokens included
+  // The written plan of attention (WritePagedAttentionPlan); empty on the CPU.
+  TensorView attention_plan_data;
   // The host's copy, for plans.
   absl::Span<const int32_t> host_q_start;
   absl::Span<const int32_t> host_kv_len;
@@ -33,9 +35,7 @@ struct ForwardContext {
   const OpContext& op;
   Communicator& comm;
   const KvCache& cache;
-  // Filled by the model at the start of Forward, read by its attention layers. Outlives the step
-  // only to keep its memory.
-  PagedAttentionPlan& attention_plan;
+  const PagedAttentionPlan& attention_plan;  // of Model::PlanAttention for the batch
 };
 
 // The largest step that a model must have workspace for.

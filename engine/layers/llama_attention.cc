@@ -85,7 +85,8 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
                                   .q_start = batch.q_start,
                                   .kv_len = batch.kv_len,
                                   .out = Heads(attended, 0, nq, d),
-                                  .scale = scale_}));
+                                  .scale = scale_,
+                                  .plan_data = batch.attention_plan_data}));
   return o_proj_.Forward(ctx, attended, out);
 }
 

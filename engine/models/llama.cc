@@ -94,10 +94,20 @@ bool LlamaModel::IsIgnorable(const ModelConfig& config, const std::string& tenso
          (config.tie_embeddings && name == "lm_head.weight");
 }
 
+absl::Status LlamaModel::PlanAttention(const PagedAttentionTarget& target,
+                                       const ForwardBatch& batch, PagedAttentionPlan& plan) const {
+  return PlanPagedAttention(layers_[0].attention.shape(), target, batch.host_q_start,
+                            batch.host_kv_len, plan);
+}
+
+int64_t LlamaModel::AttentionPlanBytes(const PagedAttentionTarget& target,
+                                       const LargestStep& limits) const {
+  return PagedAttentionPlanBytes(target, layers_[0].attention.shape(), limits.sequences,
+                                 limits.tokens);
+}
+
 absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
                                  const TensorView& hidden) const {
-  RETURN_IF_ERROR(PlanPagedAttention(layers_[0].attention.shape(), batch.host_q_start,
-                                     batch.host_kv_len, ctx.attention_plan));
   WorkspaceScope scope(ctx.op.workspace);
   const int64_t tokens = batch.num_tokens();
   ASSIGN_OR_RETURN(const TensorView residual,

@@ -25,6 +25,10 @@ class LlamaModel final : public Model {
   // Tensors that old checkpoints hold and nobody needs.
   static bool IsIgnorable(const ModelConfig& config, const std::string& tensor);
 
+  absl::Status PlanAttention(const PagedAttentionTarget& target, const ForwardBatch& batch,
+                             PagedAttentionPlan& plan) const override;
+  int64_t AttentionPlanBytes(const PagedAttentionTarget& target,
+                             const LargestStep& limits) const override;
   absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch,
                        const TensorView& hidden) const override;
   absl::Status Logits(ForwardContext& ctx, const TensorView& hidden,

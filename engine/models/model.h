@@ -16,6 +16,14 @@ class Model {
  public:
   virtual ~Model() = default;
 
+  // Plans the attention of a step, from the host's copy of its lengths. Before Forward, and before
+  // each replay of a captured Forward.
+  virtual absl::Status PlanAttention(const PagedAttentionTarget& target, const ForwardBatch& batch,
+                                     PagedAttentionPlan& plan) const = 0;
+  // Bytes of the written plan of any step within `limits`; 0 on the CPU.
+  virtual int64_t AttentionPlanBytes(const PagedAttentionTarget& target,
+                                     const LargestStep& limits) const = 0;
+
   // hidden[t]: the last layer's normalised output for token t; [T, hidden_size] of
   // ActivationDType(). Appends the batch to the cache.
   virtual absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch,

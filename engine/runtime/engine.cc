@@ -93,9 +93,9 @@ bool Engine::Drain(absl::Duration timeout) {
   {
     std::unique_lock lock(mu_);
     draining_ = true;
-    const bool idle =
-        changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout), [this] { return live_ == 0; });
-    if (idle) return true;
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
+                      [this] { return live_ == 0 && !computing_; });
+    if (live_ == 0) return true;
   }
   std::promise<void> done;
   Post(FailLive{absl::UnavailableError("DRAINING: the server's shutdown time-out passed"), &done});
@@ -129,8 +129,8 @@ void Engine::Run() {
     }
     scheduler_->FinishExpired(absl::Now());
     AdvanceSteps();
-    DeliverEvents();
     PublishStats();
+    DeliverEvents();
   }
   executor_.reset();
   in_flight_.clear();
@@ -275,6 +275,10 @@ void Engine::PublishStats() {
   std::lock_guard lock(mu_);
   stats_.scheduler = stats;
   stats_.steps = steps_;
+  if (computing_ == in_flight_.empty()) {
+    computing_ = !in_flight_.empty();
+    changed_.notify_all();
+  }
 }
 
 }  // namespace millrace

@@ -73,8 +73,9 @@ class Engine final {
   // Forgets every reusable prefix; returns once it is done.
   void FlushPrefixCache();
 
-  // Refuses new sequences from now on and waits for the live ones; after `timeout` the rest end
-  // with UNAVAILABLE. True when all came to their own end.
+  // Refuses new sequences from now on and waits for the live ones and for the step that was
+  // launched ahead of the last one's end; after `timeout` the rest end with UNAVAILABLE. True when
+  // all sequences came to their own end.
   bool Drain(absl::Duration timeout);
 
   // As of the last step.
@@ -140,7 +141,8 @@ class Engine final {
   std::condition_variable changed_;
   std::vector<Message> inbox_;
   EngineStats stats_;
-  int64_t live_ = 0;  // submitted, OnFinish not yet called
+  int64_t live_ = 0;        // submitted, OnFinish not yet called
+  bool computing_ = false;  // steps are launched and not collected
   SequenceId next_id_ = 1;
   bool up_ = false;
   absl::Status down_reason_;  // while not up_

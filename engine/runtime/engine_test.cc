@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <mutex>
 
@@ -154,6 +155,62 @@ TEST(Engine, DrainFinishesLiveSequencesAndRefusesNewOnes) {
       engine->Submit(MakeRequest(*engine, 1), std::make_shared<Collector>());
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(refused.message().find("DRAINING"), std::string::npos);
+}
+
+// The fake model, whose second answer waits.
+class SecondStepWaits final : public StepExecutor {
+ public:
+  explicit SecondStepWaits(std::shared_future<absl::Status> second) : second_(std::move(second)) {}
+  absl::Status Launch(const StepPlan& plan) override { return model_.Launch(plan); }
+  absl::StatusOr<StepResult> Collect() override {
+    if (++collected_ == 2) {
+      const absl::Status status = second_.get();
+      if (!status.ok()) return status;
+    }
+    return model_.Collect();
+  }
+
+ private:
+  FakeExecutor model_{kModel};
+  std::shared_future<absl::Status> second_;
+  int collected_ = 0;
+};
+
+// A sequence that meets a stop id has had a step launched ahead. Whoever drains may tear the
+// executor down afterwards, so that step has to be over too.
+TEST(Engine, DrainWaitsForTheStepLaunchedAhead) {
+  std::atomic<int> lost = 0;
+  EngineOptions options = Options();
+  options.on_executor_lost = [&](const absl::Status&) { ++lost; };
+  std::promise<absl::Status> second;
+  auto engine = *Engine::Create(options);
+  ASSERT_TRUE(
+      engine->SetExecutor(std::make_unique<SecondStepWaits>(second.get_future().share()), 64).ok());
+  auto sink = std::make_shared<Collector>();
+  Request request = MakeRequest(*engine, 100);
+  request.sampling.stop_token_ids = {FakeNextToken(request.prompt, kModel.vocab)};
+  ASSERT_TRUE(engine->Submit(std::move(request), sink).ok());
+  EXPECT_EQ(sink->Wait().reason, FinishReason::kStop);
+  std::future<bool> drained =
+      std::async(std::launch::async, [&] { return engine->Drain(absl::Seconds(20)); });
+  EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  second.set_value(absl::OkStatus());
+  EXPECT_TRUE(drained.get());
+  EXPECT_EQ(lost, 0);
+}
+
+TEST(Engine, DrainDoesNotWaitForeverForTheStepLaunchedAhead) {
+  std::promise<absl::Status> second;
+  auto engine = *Engine::Create(Options());
+  ASSERT_TRUE(
+      engine->SetExecutor(std::make_unique<SecondStepWaits>(second.get_future().share()), 64).ok());
+  auto sink = std::make_shared<Collector>();
+  Request request = MakeRequest(*engine, 100);
+  request.sampling.stop_token_ids = {FakeNextToken(request.prompt, kModel.vocab)};
+  ASSERT_TRUE(engine->Submit(std::move(request), sink).ok());
+  sink->Wait();
+  EXPECT_TRUE(engine->Drain(absl::Milliseconds(20))) << "every sequence has ended";
+  second.set_value(absl::UnavailableError("torn down"));
 }
 
 TEST(Engine, DestructionEndsLiveSequences) {

@@ -97,6 +97,10 @@ absl::Status ModelRunner::AllocateBuffers() {
 
   const LargestStep step = {
       .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows()};
+  ASSIGN_OR_RETURN(attention_target_, PagedAttentionTargetOf(device_));
+  const int64_t plan_bytes = model.AttentionPlanBytes(attention_target_, step);
+  ASSIGN_OR_RETURN(attention_plan_memory_, device_.Allocate(plan_bytes));
+  attention_plan_staging_.resize(static_cast<size_t>(plan_bytes));
   const int64_t bytes =
       std::max(model.WorkspaceBytes(device_, step), outputs_->WorkspaceBytes(device_));
   ASSIGN_OR_RETURN(workspace_memory_, device_.Allocate(bytes));
@@ -109,7 +113,8 @@ absl::StatusOr<RankMemory> ModelRunner::memory() const {
   return RankMemory{
       .weight_bytes = loaded_.weight_bytes,
       .workspace_bytes = workspace_memory_.bytes() + hidden_memory_.bytes() +
-                         samples_memory_.bytes() + batch_->bytes() + outputs_->bytes(),
+                         samples_memory_.bytes() + attention_plan_memory_.bytes() +
+                         batch_->bytes() + outputs_->bytes(),
       .bytes_per_page = loaded_.model->cache_spec().bytes_per_page(config_.page_tokens),
       .available_bytes = properties.free_bytes};
 }
@@ -132,12 +137,24 @@ absl::StatusOr<StepResult> ModelRunner::Step(const StepPlan& plan) {
   const OpContext op = {.device = device_, .stream = stream_, .workspace = workspace_};
   ForwardContext ctx = {
       .op = op, .comm = comm_, .cache = *cache_, .attention_plan = attention_plan_};
-  ASSIGN_OR_RETURN(const ForwardBatch batch, batch_->Pack(plan, *slots_, stream_));
+  ASSIGN_OR_RETURN(ForwardBatch batch, batch_->Pack(plan, *slots_, stream_));
+  RETURN_IF_ERROR(PlanAttention(batch));
   const TensorView hidden = hidden_.Rows(0, batch.num_tokens());
   RETURN_IF_ERROR(loaded_.model->Forward(ctx, batch, hidden));
   ASSIGN_OR_RETURN(StepResult result, outputs_->Compute(ctx, plan, *slots_, hidden));
   RETURN_IF_ERROR(ShareSamples(plan, result));
   return result;
+}
+
+absl::Status ModelRunner::PlanAttention(ForwardBatch& batch) {
+  RETURN_IF_ERROR(loaded_.model->PlanAttention(attention_target_, batch, attention_plan_));
+  const int64_t bytes = attention_plan_.layout.bytes;
+  if (bytes == 0) return absl::OkStatus();
+  WritePagedAttentionPlan(attention_plan_, attention_plan_staging_.data());
+  batch.attention_plan_data =
+      TensorView::Of(attention_plan_memory_.data(), DType::kU8, {bytes}, device_.type());
+  return device_.Copy(attention_plan_memory_.data(), attention_plan_staging_.data(), bytes,
+                      CopyKind::kHostToDevice, stream_);
 }
 
 absl::Status ModelRunner::ShareSamples(const StepPlan& plan, StepResult& result) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +57,8 @@ class ModelRunner final {
   absl::Status Load(const LoadProgress& progress);
   absl::Status AllocateBuffers();
   PlanLimits Limits(int32_t num_pages) const;
+  // Plans the batch's attention and has the written plan on the device.
+  absl::Status PlanAttention(ForwardBatch& batch);
   // Makes every rank's sampled ids rank 0's, and remembers them.
   absl::Status ShareSamples(const StepPlan& plan, StepResult& result);
 
@@ -74,7 +77,10 @@ class ModelRunner final {
   TensorView samples_;  // [max_num_seqs] i32
   std::optional<StepBatch> batch_;
   std::optional<StepOutputs> outputs_;
+  PagedAttentionTarget attention_target_;
   PagedAttentionPlan attention_plan_;
+  Buffer attention_plan_memory_;  // the written plan, and its staging; empty on the CPU
+  std::vector<char> attention_plan_staging_;
 
   std::optional<KvCache> cache_;  // after AllocateCache, like slots_
   std::optional<SlotTable> slots_;

@@ -196,6 +196,7 @@ absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots
     for (const LogitsRow& row : rows.subspan(begin, end - begin)) {
       const SequencePlan& s = plan.sequences[static_cast<size_t>(row.sequence)];
       sample_rows.push_back(SampleRowOf(slots.slot(s.slot), s));
+      RETURN_IF_ERROR(CheckSampleRow(sample_rows.back(), logits_.dim(1)));
     }
     const int64_t count = static_cast<int64_t>(end - begin);
     const Sampled out = {.ids = sampled_.ids.Rows(0, count),
@@ -205,7 +206,7 @@ absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots
                          .top_logprobs = sampled_.top_logprobs.Rows(0, count)};
     RETURN_IF_ERROR(
         Sample(op, {.logits = logits_.Rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
-                    .rows = sample_rows,
+                    .rows = sample_rows.data(),
                     .ids = out.ids,
                     .flags = out.flags,
                     .logprob = out.logprob,

@@ -20,6 +20,13 @@ constexpr int32_t kVocab = 7;
 // largest call.
 class LineModel final : public Model {
  public:
+  absl::Status PlanAttention(const PagedAttentionTarget&, const ForwardBatch&,
+                             PagedAttentionPlan&) const override {
+    return absl::OkStatus();
+  }
+  int64_t AttentionPlanBytes(const PagedAttentionTarget&, const LargestStep&) const override {
+    return 0;
+  }
   absl::Status Forward(ForwardContext&, const ForwardBatch&, const TensorView&) const override {
     return absl::OkStatus();
   }

@@ -31,6 +31,20 @@ const BenchProbes& ProbesFor(CpuIsa isa) {
   return kBenchProbesScalar;
 }
 
+void PrintCpuRow(const std::string& name, const BenchWork& work, const BenchTime& time,
+                 const CpuCeiling& ceiling) {
+  const auto percent = [](double amount, double seconds, double bound) {
+    return 100 * amount / seconds / bound;
+  };
+  std::fprintf(stdout, "%-44s %10.1f %10.1f %8.1f %9.1f %6.0f (%4.0f) %6.0f (%4.0f)\n",
+               name.c_str(), time.median_seconds * 1e6, time.min_seconds * 1e6,
+               work.bytes / time.median_seconds * 1e-9, work.flops / time.median_seconds * 1e-9,
+               percent(work.bytes, time.median_seconds, ceiling.read_bytes_per_second),
+               percent(work.bytes, time.min_seconds, ceiling.read_bytes_per_second),
+               percent(work.flops, time.median_seconds, ceiling.flops_per_second),
+               percent(work.flops, time.min_seconds, ceiling.flops_per_second));
+}
+
 }  // namespace
 
 BenchTime MeasureRuns(double seconds, absl::FunctionRef<void(int64_t)> run) {
@@ -100,17 +114,23 @@ BenchTable::BenchTable(const CpuCeiling& ceiling) : ceiling_(ceiling) {
                "GB/s", "GFLOP/s", "% of GB/s", "% of GFLOP/s");
 }
 
+BenchTable::BenchTable(const CudaCeiling& ceiling) : ceiling_(ceiling) {
+  std::fprintf(stdout, "ceiling: %.0f GB/s copied (read + written), %.0f GB/s read\n",
+               ceiling.copy_bytes_per_second * 1e-9, ceiling.read_bytes_per_second * 1e-9);
+  std::fprintf(stdout, "%-44s %10s %10s %8s %9s %9s\n", "case", "median us", "best us", "GB/s",
+               "% of copy", "TFLOP/s");
+}
+
 void BenchTable::Row(const std::string& name, const BenchWork& work, const BenchTime& time) {
-  const auto percent = [](double amount, double seconds, double ceiling) {
-    return 100 * amount / seconds / ceiling;
-  };
-  std::fprintf(stdout, "%-44s %10.1f %10.1f %8.1f %9.1f %6.0f (%4.0f) %6.0f (%4.0f)\n",
-               name.c_str(), time.median_seconds * 1e6, time.min_seconds * 1e6,
-               work.bytes / time.median_seconds * 1e-9, work.flops / time.median_seconds * 1e-9,
-               percent(work.bytes, time.median_seconds, ceiling_.read_bytes_per_second),
-               percent(work.bytes, time.min_seconds, ceiling_.read_bytes_per_second),
-               percent(work.flops, time.median_seconds, ceiling_.flops_per_second),
-               percent(work.flops, time.min_seconds, ceiling_.flops_per_second));
+  if (const auto* cpu = std::get_if<CpuCeiling>(&ceiling_)) {
+    PrintCpuRow(name, work, time, *cpu);
+  } else {
+    const double rate = work.bytes / time.median_seconds;
+    std::fprintf(stdout, "%-44s %10.2f %10.2f %8.0f %9.1f %9.1f\n", name.c_str(),
+                 time.median_seconds * 1e6, time.min_seconds * 1e6, rate * 1e-9,
+                 100 * rate / std::get<CudaCeiling>(ceiling_).copy_bytes_per_second,
+                 work.flops / time.median_seconds * 1e-12);
+  }
   std::fflush(stdout);
 }
 

@@ -1,10 +1,11 @@
-// Timing of ops on the CPU, as rows of a table: time, GB/s, GFLOP/s, and how near that comes to
-// what this machine reaches in the same run. For benchmark programs only.
+// Timing of ops, as rows of a table: time, GB/s, FLOP/s, and how near that comes to what this
+// machine reaches in the same run. For benchmark programs only; bench_bed.h is where they start.
 #ifndef KERNELS_BENCH_BENCH_H_
 #define KERNELS_BENCH_BENCH_H_
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/core/device.h"
@@ -47,17 +48,25 @@ struct CpuCeiling {
 };
 CpuCeiling MeasureCpuCeiling(ThreadPool& pool, Device& device);
 
-// Prints to stdout. Percentages are of the ceiling, by the median and by the best run: on a machine
-// that is not quiet only the best run says something about the code.
+// The bounds of a GPU's memory.
+struct CudaCeiling {
+  double copy_bytes_per_second = 0;  // bytes read and bytes written, both counted
+  double read_bytes_per_second = 0;
+};
+
+// Prints to stdout. On the CPU percentages are of the ceiling, by the median and by the best run:
+// on a machine that is not quiet only the best run says something about the code. On a GPU they are
+// of the copy bandwidth, by the median.
 class BenchTable final {
  public:
-  explicit BenchTable(const CpuCeiling& ceiling);  // prints ceiling and heading
+  explicit BenchTable(const CpuCeiling& ceiling);   // prints ceiling and heading
+  explicit BenchTable(const CudaCeiling& ceiling);  // prints ceiling and heading
   void Row(const std::string& name, const BenchWork& work, const BenchTime& time);
   // A remark under the last row.
   void Note(const std::string& text);
 
  private:
-  CpuCeiling ceiling_;
+  std::variant<CpuCeiling, CudaCeiling> ceiling_;
 };
 
 }  // namespace millrace

@@ -38,7 +38,7 @@ class FakeDevice final : public Device {
   char memory[8] = {};
 
  private:
-  void Free(void*) override { --live; }
+  void Free(void*, MemoryKind) override { --live; }
   DeviceType type_;
 };
 

@@ -115,7 +115,7 @@ absl::StatusOr<Buffer> CpuDevice::Allocate(int64_t bytes) {
   return Buffer(this, data, bytes);
 }
 
-void CpuDevice::Free(void* data) {
+void CpuDevice::Free(void* data, MemoryKind) {
   int64_t bytes = 0;
   {
     const std::lock_guard<std::mutex> lock(mu_);

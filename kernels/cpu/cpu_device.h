@@ -45,7 +45,7 @@ class CpuDevice final : public Device {
 
  private:
   CpuDevice(int threads, CpuIsa isa, int64_t budget_bytes);
-  void Free(void* data) override;
+  void Free(void* data, MemoryKind kind) override;
   // Bytes that Allocate may still hand out.
   absl::StatusOr<int64_t> Available() const;
 

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<LinearArgs> kLinear = {.op = "Linear", .cpu = LinearCpu, .cuda = nullptr};
+constexpr OpTable<LinearArgs> kLinear = {.op = "Linear", .cpu = LinearCpu, .cuda = LinearCuda};
 
 }  // namespace
 
@@ -26,7 +26,7 @@ absl::Status Linear(const OpContext& ctx, const LinearArgs& args) {
 }
 
 int64_t LinearWorkspaceBytes(Device& device, int64_t max_inputs, int64_t max_outputs) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() != DeviceType::kCpu) return LinearCudaWorkspaceBytes();
   return LinearCpuWorkspaceBytes(device.thread_pool()->threads(), max_inputs, max_outputs);
 }
 

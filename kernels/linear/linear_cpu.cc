@@ -61,15 +61,19 @@ absl::StatusOr<const float*> WidenBias(const LinearArgs& args, WorkspaceScope& s
   return bias;
 }
 
-// Fills prepared[input_blocks][tokens][inputs of the block] for tokens [begin, end) of x.
+struct TokenSpan {
+  int64_t begin, end;
+};
+
+// Fills prepared[input_blocks][tokens][inputs of the block] for some tokens of x.
 void PrepareTokens(const TensorView& x, const LinearKernels& kernels, int64_t block_inputs,
-                   int64_t begin, int64_t end, float* prepared) {
+                   TokenSpan span, float* prepared) {
   const int64_t tokens = x.dim(0), inputs = x.dim(1);
   const int64_t padded = LinearPaddedInputs(inputs);
   for (int64_t i = 0; i < padded; i += block_inputs) {
     const int64_t width = std::min(block_inputs, padded - i);
     const int64_t have = std::min(width, inputs - i);
-    for (int64_t t = begin; t < end; ++t) {
+    for (int64_t t = span.begin; t < span.end; ++t) {
       const int64_t from = t * x.stride(0) + i;
       float* to = prepared + i * tokens + t * width;
       if (x.dtype == DType::kF32) {
@@ -154,7 +158,7 @@ absl::Status LinearCpu(const OpContext& ctx, const LinearArgs& args) {
     const int64_t block_inputs = streamed ? padded : blocks.inputs;
     pool.ParallelFor(end - first, std::max<int64_t>(1, kPreparedPerTask / (padded + 1)),
                      [&](int64_t a, int64_t b, int) {
-                       PrepareTokens(x, kernels, block_inputs, a, b, prepared);
+                       PrepareTokens(x, kernels, block_inputs, {a, b}, prepared);
                      });
     const LinearOperands operands = {.x = prepared,
                                      .tokens = end - first,

@@ -199,11 +199,17 @@ void Stream(const LinearOperands& a, int64_t begin, int64_t end) {
 
 // ---- Many tokens -----------------------------------------------------------------------------
 
-// Widens inputs [i, i + count) of rows [row, row + kLinearBlockRows), in the order of the prepared
-// x, to w[kLinearBlockRows][count + kLinearRowGap]. Past the last row and input there are zeros.
+// Inputs [input, input + count) of rows [row, row + kLinearBlockRows) of weights W.
+template <typename W>
+struct WeightBlock {
+  int64_t row, input, count;
+};
+
+// Widens a block, in the order of the prepared x, to w[kLinearBlockRows][count + kLinearRowGap].
+// Past the last row and input there are zeros.
 template <int kLanes>
-void WidenBlock(const LinearOperands& a, const float*, int64_t row, int64_t i, int64_t count,
-                float* w) {
+void WidenBlock(const LinearOperands& a, WeightBlock<float> block, float* w) {
+  const auto [row, i, count] = block;
   const int64_t have = std::min(count, a.inputs - i);
   for (int r = 0; r < kLinearBlockRows; ++r, w += count + kLinearRowGap) {
     if (row + r >= a.outputs) {
@@ -217,9 +223,9 @@ void WidenBlock(const LinearOperands& a, const float*, int64_t row, int64_t i, i
 }
 
 template <int kLanes>
-void WidenBlock(const LinearOperands& a, const BFloat16*, int64_t row, int64_t i, int64_t count,
-                float* w) {
+void WidenBlock(const LinearOperands& a, WeightBlock<BFloat16> block, float* w) {
   constexpr int kInputs = 2 * kLanes;
+  const auto [row, i, count] = block;
   const int64_t have = std::min(count, a.inputs - i);
   for (int r = 0; r < kLinearBlockRows; ++r, w += count + kLinearRowGap) {
     if (row + r >= a.outputs) {
@@ -322,7 +328,7 @@ void Block(const LinearOperands& a, const LinearBlocks& blocks, int64_t token_bl
     range.count = std::min(blocks.inputs, padded - i);
     range.first = i == 0;
     range.last = i + blocks.inputs >= padded;
-    WidenBlock<kLanes>(a, static_cast<const W*>(nullptr), range.output, i, range.count, scratch);
+    WidenBlock<kLanes>(a, WeightBlock<W>{range.output, i, range.count}, scratch);
     int64_t t = begin;
     for (; t + kMost <= end; t += kMost) BlockTokens<kLanes, kMost>(a, range, t);
     for (; kMost > 3 && t + 3 <= end; t += 3) BlockTokens<kLanes, 3>(a, range, t);

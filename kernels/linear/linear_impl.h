@@ -12,6 +12,16 @@ namespace millrace {
 absl::Status LinearCpu(const OpContext& ctx, const LinearArgs& args);
 int64_t LinearCpuWorkspaceBytes(int threads, int64_t max_inputs, int64_t max_outputs);
 
+absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args);
+int64_t LinearCudaWorkspaceBytes();
+
+// Most tokens of the GPU's streaming kernel.
+inline constexpr int kLinearMaxSkinnyTokens = 16;
+
+// What computes a product on the GPU (README.md has the table).
+enum class LinearCudaPath : uint8_t { kSkinny, kCublas, kGeneric };
+LinearCudaPath ChooseLinearCuda(const LinearArgs& args);
+
 // Rows of weights that the blocked kernel widens at once.
 inline constexpr int kLinearBlockRows = 8;
 // Inputs are padded to a multiple of this in the prepared copy of x (two of the widest vectors).

@@ -13,7 +13,19 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<PagedAttentionCall> kPagedAttention = {
-    .op = "PagedAttention", .cpu = PagedAttentionCpu, .cuda = nullptr};
+    .op = "PagedAttention", .cpu = PagedAttentionCpu, .cuda = PagedAttentionCuda};
+
+// The page table must be wide enough for what the plan's sequences read.
+absl::Status CheckTableWidth(const PagedAttentionPlan& plan, int64_t page_tokens, int64_t width) {
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    if (plan.q_start[b] == plan.q_start[b + 1]) continue;
+    const int64_t needed = (plan.kv_len[b] + page_tokens - 1) / page_tokens;
+    if (needed <= width) continue;
+    return absl::InvalidArgumentError(absl::StrCat("PagedAttention: sequence ", b, " needs ",
+                                                   needed, " pages, page_table.dim(1) = ", width));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -38,12 +50,17 @@ absl::Status PagedAttention(const OpContext& ctx, const PagedAttentionPlan& plan
           .Require(page_tokens > 0 && page_tokens <= 256, "k_cache.dim(2) must be 1 to 256 tokens")
           .status());
   if (tokens == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckTableWidth(plan, page_tokens, max_pages));
   return RunOnDevice(kPagedAttention, ctx, PagedAttentionCall{plan, args});
 }
 
 int64_t PagedAttentionWorkspaceBytes(Device& device, const PagedAttentionShape& shape,
                                      int64_t max_sequences, int64_t max_tokens) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() != DeviceType::kCpu) {
+    const absl::StatusOr<PagedAttentionTarget> target = PagedAttentionTargetOf(device);
+    // A device that cannot be asked fails at the next call that can say so.
+    return target.ok() ? PagedAttentionCudaPartialBytes(*target, shape) : 0;
+  }
   const int64_t group = shape.q_heads / shape.kv_heads;
   const int64_t rows =
       std::min(max_sequences * kAttentionMaxPartialRows, max_tokens * group * kAttentionMaxSplits);

@@ -70,7 +70,7 @@ class AttentionBench final {
 
   BenchTime Run() {
     PagedAttentionPlan plan;
-    MR_CHECK(PlanPagedAttention(case_.shape, starts_, lengths_, plan).ok());
+    MR_CHECK(PlanPagedAttention(case_.shape, {}, starts_, lengths_, plan).ok());
     Workspace workspace(scratch_.data(), scratch_.bytes());
     return MeasureRuns(kSeconds, [&](int64_t i) {
       MR_CHECK(PagedAttention({device_, Stream{}, workspace}, plan, Args(i % caches_)).ok());

@@ -65,6 +65,37 @@ inline std::vector<PagedAttentionCase> AwkwardCases() {
   };
 }
 
+// bf16 throughout, as served on a GPU: what its kernels choose by (rows of a tile, head size, page
+// size), and sizes around a chunk of 16 keys and a block of 64.
+inline std::vector<PagedAttentionCase> BFloat16Cases() {
+  std::vector<PagedAttentionCase> cases = {
+      {"llama_decode", {32, 8, 128}, 64, {{1, 1}, {1, 15}, {1, 16}, {1, 17}, {1, 700}, {1, 2500}}},
+      {"llama70b_decode", {64, 8, 128}, 16, {{1, 1023}, {1, 64}}},
+      {"decode_alone", {8, 2, 128}, 64, {{1, 9000}}},
+      {"smollm2_decode", {9, 3, 64}, 16, {{1, 3}, {0, 0}, {1, 333}}},
+      {"multi_head_decode", {4, 4, 64}, 128, {{1, 1000}, {1, 129}}},
+      {"pages_of_48", {8, 2, 96}, 48, {{1, 500}, {1, 47}, {1, 49}}},
+      {"group_16", {32, 2, 128}, 32, {{1, 900}, {1, 31}}},
+      {"group_12_of_96", {12, 1, 96}, 16, {{1, 777}}},
+      {"wide", {8, 1, 256}, 16, {{1, 1200}, {1, 2}}},
+      {"wide_group_16", {16, 1, 256}, 64, {{1, 600}}},
+      {"two_queries", {8, 4, 64}, 16, {{2, 2}, {2, 500}, {1, 80}, {2, 17}}},
+      {"four_queries", {8, 2, 128}, 64, {{4, 4}, {4, 1500}, {3, 64}, {4, 67}}},
+      {"four_queries_of_8_heads", {16, 2, 128}, 64, {{4, 2100}, {4, 65}, {1, 40}}},
+      {"sixteen_queries", {8, 1, 128}, 16, {{16, 16}, {16, 900}, {5, 63}}},
+      {"sixteen_queries_of_one_head", {2, 2, 96}, 32, {{16, 300}, {9, 20}}},
+      {"wide_queries", {4, 1, 256}, 32, {{9, 700}}},
+      {"odd_pages", {4, 2, 128}, 13, {{1, 300}, {1, 14}}},
+      {"odd_head", {4, 2, 72}, 16, {{1, 300}, {70, 90}}},
+      {"prefill", {8, 2, 128}, 64, {{130, 130}, {17, 1000}}},
+      {"prefill_group_64", {64, 1, 64}, 16, {{40, 70}}},
+      {"mixed", {6, 3, 256}, 32, {{1, 260}, {0, 0}, {9, 9}, {0, 17}, {30, 95}}},
+      {"mixed_llama", {8, 2, 128}, 16, {{1, 1000}, {200, 450}, {3, 77}, {1, 5}, {64, 64}}},
+  };
+  for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
+  return cases;
+}
+
 }  // namespace millrace
 
 #endif  // KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_

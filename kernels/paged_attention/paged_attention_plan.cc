@@ -93,25 +93,50 @@ int64_t Cost(const PagedAttentionItem& item) {
   return int64_t{item.q_end - item.q_begin + 1} * (item.kv_end - item.kv_begin);
 }
 
-}  // namespace
-
-absl::Status PlanPagedAttention(const PagedAttentionShape& shape, absl::Span<const int32_t> q_start,
-                                absl::Span<const int32_t> kv_len, PagedAttentionPlan& plan) {
-  RETURN_IF_ERROR(CheckShape(shape));
-  RETURN_IF_ERROR(CheckLengths(q_start, kv_len));
-  plan.shape = shape;
-  plan.q_start.assign(q_start.begin(), q_start.end());
-  plan.kv_len.assign(kv_len.begin(), kv_len.end());
-  plan.items.clear();
-  plan.joins.clear();
-  plan.partial_rows = 0;
-  for (size_t b = 0; b < kv_len.size(); ++b) {
-    AddSequence(static_cast<int32_t>(b), q_start[b + 1] - q_start[b], kv_len[b], plan);
+void PlanCpu(PagedAttentionPlan& plan) {
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    AddSequence(static_cast<int32_t>(b), plan.q_start[b + 1] - plan.q_start[b], plan.kv_len[b],
+                plan);
   }
   // Threads take items in order; expensive ones last would leave the others idle at the end.
   std::stable_sort(
       plan.items.begin(), plan.items.end(),
       [](const PagedAttentionItem& a, const PagedAttentionItem& b) { return Cost(a) > Cost(b); });
+}
+
+}  // namespace
+
+absl::StatusOr<PagedAttentionTarget> PagedAttentionTargetOf(const Device& device) {
+  if (device.type() == DeviceType::kCpu) return PagedAttentionTarget{};
+  ASSIGN_OR_RETURN(const DeviceProperties properties, device.Properties());
+  return PagedAttentionTarget{.device = device.type(),
+                              .multiprocessors = properties.multiprocessors,
+                              .compute_capability = properties.compute_capability};
+}
+
+absl::Status PlanPagedAttention(const PagedAttentionShape& shape,
+                                const PagedAttentionTarget& target,
+                                absl::Span<const int32_t> q_start, absl::Span<const int32_t> kv_len,
+                                PagedAttentionPlan& plan) {
+  RETURN_IF_ERROR(CheckShape(shape));
+  RETURN_IF_ERROR(CheckLengths(q_start, kv_len));
+  plan.shape = shape;
+  plan.target = target;
+  plan.q_start.assign(q_start.begin(), q_start.end());
+  plan.kv_len.assign(kv_len.begin(), kv_len.end());
+  plan.items.clear();
+  plan.joins.clear();
+  plan.partial_rows = 0;
+  plan.decode_queries = 0;
+  plan.decode.clear();
+  plan.prefill.clear();
+  plan.hopper.clear();
+  plan.layout = {};
+  if (target.device == DeviceType::kCuda) {
+    PlanPagedAttentionCuda(plan);
+  } else {
+    PlanCpu(plan);
+  }
   return absl::OkStatus();
 }
 

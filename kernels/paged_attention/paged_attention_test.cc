@@ -16,6 +16,31 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
+PagedAttentionTarget TargetOf(const Device& device) {
+  const absl::StatusOr<PagedAttentionTarget> target = PagedAttentionTargetOf(device);
+  EXPECT_TRUE(target.ok()) << target.status();
+  return target.value_or(PagedAttentionTarget{});
+}
+
+// The written plan on the device, of no bytes on the CPU.
+class PlanData {
+ public:
+  PlanData(Device& device, const PagedAttentionPlan& plan) {
+    const int64_t bytes = plan.layout.bytes;
+    EXPECT_LE(bytes, PagedAttentionPlanBytes(plan.target, plan.shape,
+                                             static_cast<int64_t>(plan.kv_len.size()),
+                                             plan.q_start.back()));
+    std::vector<char> host(static_cast<size_t>(bytes));
+    if (bytes > 0) WritePagedAttentionPlan(plan, host.data());
+    data_ = std::make_unique<GuardedTensor>(device, DType::kU8, std::vector<int64_t>{bytes});
+    data_->Set(std::vector<double>(host.begin(), host.end()));
+  }
+  const TensorView& view() const { return data_->view(); }
+
+ private:
+  std::unique_ptr<GuardedTensor> data_;
+};
+
 // The tensors of one call. Pages are dealt in random order; cache rows that no sequence owns, and
 // those past a sequence's end, are NaN.
 class Batch {
@@ -32,14 +57,18 @@ class Batch {
     const int64_t n = c.shape.kv_heads, d = c.shape.head_dim;
     k_ = Cache(rng, n, d);
     v_ = Cache(rng, n, d);
+    // All bf16: rows on 16 bytes, which the GPU's faster kernels want.
+    const bool aligned = c.query == DType::kBF16 && c.cache == DType::kBF16;
     q_ = std::make_unique<GuardedTensor>(
-        device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, 3);
+        device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, aligned ? 8 : 3);
     q_->SetNormal(rng);
-    out_ = std::make_unique<GuardedTensor>(
-        device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, 5);
+    out_ = std::make_unique<GuardedTensor>(device, c.query,
+                                           std::vector<int64_t>{starts_.back(), c.shape.q_heads, d},
+                                           aligned ? 16 : 5);
     q_start_ = Ints(starts_, {static_cast<int64_t>(starts_.size())});
     kv_len_ = Ints(lengths_, {static_cast<int64_t>(lengths_.size())});
     page_table_ = Ints(table_, {static_cast<int64_t>(lengths_.size()), max_pages_});
+    plan_data_ = std::make_unique<PlanData>(device, Plan());
   }
 
   PagedAttentionArgs Args() const {
@@ -50,12 +79,13 @@ class Batch {
             .q_start = q_start_->view(),
             .kv_len = kv_len_->view(),
             .out = out_->view(),
-            .scale = 0.17f};
+            .scale = 0.17f,
+            .plan_data = plan_data_->view()};
   }
 
   PagedAttentionPlan Plan() const {
     PagedAttentionPlan plan;
-    EXPECT_TRUE(PlanPagedAttention(case_.shape, starts_, lengths_, plan).ok());
+    EXPECT_TRUE(PlanPagedAttention(case_.shape, TargetOf(device_), starts_, lengths_, plan).ok());
     return plan;
   }
 
@@ -169,6 +199,7 @@ class Batch {
   std::vector<int32_t> table_;
   int64_t max_pages_ = 1, pages_ = 0;
   std::unique_ptr<GuardedTensor> q_, k_, v_, out_, q_start_, kv_len_, page_table_;
+  std::unique_ptr<PlanData> plan_data_;
 };
 
 // A few cases that take every path: few and many rows, split and not, both cache types.
@@ -180,12 +211,21 @@ std::vector<PagedAttentionCase> CasesOfEachPath() {
       if (std::string(c.name) == name) cases.push_back(c);
     }
   }
+  for (const PagedAttentionCase& c : BFloat16Cases()) {
+    for (const char* name : {"llama_decode", "four_queries", "sixteen_queries", "mixed_llama"}) {
+      if (std::string(c.name) == name) cases.push_back(c);
+    }
+  }
   return cases;
 }
 
 // A score is a sum of D products of size 1, and a weight is off by as much as its score; outputs in
-// bf16 add half a unit in their last place.
-Tolerance ToleranceOf(const PagedAttentionCase& c) {
+// bf16 add half a unit in their last place. The GPU's bf16 kernels round weights too: off by 2^-9
+// of itself each, of which a few dominate.
+Tolerance ToleranceOf(const PagedAttentionCase& c, DeviceType device) {
+  if (device == DeviceType::kCuda && c.query == DType::kBF16 && c.cache == DType::kBF16) {
+    return {.absolute = 5e-3, .relative = 1.0 / 128};
+  }
   const double f32 = 3e-6 * std::max(1.0, c.shape.head_dim / 64.0);
   return {.absolute = f32, .relative = c.query == DType::kF32 ? f32 : 1.0 / 256};
 }
@@ -195,7 +235,7 @@ class PagedAttentionTest : public OpTest {
   void ExpectRight(Batch& batch, const PagedAttentionCase& c) {
     const absl::Status status = batch.Run(ctx());
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(AllClose(batch.out().Get(), batch.Oracle(), ToleranceOf(c)));
+    EXPECT_TRUE(AllClose(batch.out().Get(), batch.Oracle(), ToleranceOf(c, device().type())));
     EXPECT_TRUE(batch.out().GuardsIntact());
     EXPECT_TRUE(batch.q().GuardsIntact());
     EXPECT_TRUE(batch.k().GuardsIntact());
@@ -210,8 +250,8 @@ class PagedAttentionTest : public OpTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, PagedAttentionTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, PagedAttentionTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 TEST_P(PagedAttentionTest, MatchesTheFormula) {
   for (const PagedAttentionCase& c : AwkwardCases()) {
@@ -229,6 +269,38 @@ TEST_P(PagedAttentionTest, MatchesTheFormulaAtServedSizes) {
     SCOPED_TRACE(c.name);
     Batch batch(device(), c, 18);
     ExpectRight(batch, c);
+  }
+}
+
+TEST_P(PagedAttentionTest, MatchesTheFormulaInBFloat16) {
+  for (const PagedAttentionCase& c : BFloat16Cases()) {
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 28);
+    ExpectRight(batch, c);
+  }
+}
+
+// What a captured graph does: the launch of one plan with the work of another.
+TEST_P(PagedAttentionTest, TheWrittenPlanDecidesOnCuda) {
+  if (device().type() != DeviceType::kCuda) return;
+  const std::vector<std::vector<AttentionSequence>> steps = {
+      {{1, 5}, {1, 9}, {1, 1}}, {{1, 3000}, {1, 1}, {0, 0}}, {{1, 700}, {1, 900}, {1, 4000}}};
+  for (const PagedAttentionShape shape : {PagedAttentionShape{8, 2, 128}, {4, 2, 72}}) {
+    const PagedAttentionCase captured{"", shape, 16, steps[0], DType::kBF16, DType::kBF16};
+    const PagedAttentionPlan plan = Batch(device(), captured, 29).Plan();
+    for (const auto& step : steps) {
+      PagedAttentionCase c = captured;
+      c.sequences = step;
+      Batch batch(device(), c, 30);
+      PagedAttentionPlan launched = plan;
+      launched.q_start = batch.Plan().q_start;  // the size of q
+      batch.out().SetAll(kNaN);
+      for (int run = 0; run < 2; ++run) {
+        const absl::Status status = PagedAttention(ctx(), launched, batch.Args());
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_TRUE(AllClose(batch.out().Get(), batch.Oracle(), ToleranceOf(c, DeviceType::kCuda)));
+      }
+    }
   }
 }
 
@@ -263,8 +335,10 @@ TEST_P(PagedAttentionTest, NeighboursDoNotMatter) {
     Batch batch(device(), together, 20);
     ASSERT_TRUE(batch.Run(ctx()).ok());
     PagedAttentionPlan plan;
-    ASSERT_TRUE(PlanPagedAttention(shape, {0, s.queries}, {s.keys}, plan).ok());
+    ASSERT_TRUE(PlanPagedAttention(shape, TargetOf(device()), {0, s.queries}, {s.keys}, plan).ok());
     PagedAttentionArgs args = batch.Args();
+    const PlanData plan_data(device(), plan);
+    args.plan_data = plan_data.view();
     GuardedTensor out(device(), DType::kF32, {s.queries, 6, 32});
     GuardedTensor q_start(device(), DType::kI32, {2}), kv_len(device(), DType::kI32, {1});
     args.q = args.q.Rows(1, 1 + s.queries);
@@ -287,8 +361,10 @@ TEST_P(PagedAttentionTest, ChunksAgreeWithTheWhole) {
   const std::vector<double> want = whole.out().Get();
   for (const int32_t queries : {1, 7, 64, 200}) {
     PagedAttentionPlan plan;
-    ASSERT_TRUE(PlanPagedAttention(shape, {0, queries}, {kKeys}, plan).ok());
+    ASSERT_TRUE(PlanPagedAttention(shape, TargetOf(device()), {0, queries}, {kKeys}, plan).ok());
     PagedAttentionArgs args = whole.Args();
+    const PlanData plan_data(device(), plan);
+    args.plan_data = plan_data.view();
     GuardedTensor out(device(), DType::kF32, {queries, 6, 64});
     GuardedTensor q_start(device(), DType::kI32, {2});
     args.q = args.q.Rows(kKeys - queries, kKeys);
@@ -313,15 +389,17 @@ TEST_P(PagedAttentionTest, LargeScoresDoNotOverflow) {
 
 TEST_P(PagedAttentionTest, NaNStaysInItsSequenceAndBeforeItsTile) {
   // Sequence 1's key 100 is NaN: its queries from 100 on, and nothing of sequence 0.
-  PagedAttentionCase c{"", {2, 1, 32}, 16, {{1, 200}, {200, 200}}, DType::kF32};
-  Batch batch(device(), c, 23);
-  std::vector<double> k = batch.k().Get();
-  k[static_cast<size_t>(batch.CacheRow(1, 100, 0))] = kNaN;
-  batch.k().Set(k);
-  ASSERT_TRUE(batch.Run(ctx()).ok());
-  const std::vector<double> got = batch.out().Get();
-  for (size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(std::isnan(got[i]), i >= static_cast<size_t>((1 + 100) * 2 * 32)) << i;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    PagedAttentionCase c{"", {2, 1, 64}, 16, {{1, 200}, {200, 200}}, dtype, dtype};
+    Batch batch(device(), c, 23);
+    std::vector<double> k = batch.k().Get();
+    k[static_cast<size_t>(batch.CacheRow(1, 100, 0))] = kNaN;
+    batch.k().Set(k);
+    ASSERT_TRUE(batch.Run(ctx()).ok());
+    const std::vector<double> got = batch.out().Get();
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(std::isnan(got[i]), i >= static_cast<size_t>((1 + 100) * 2 * 64)) << i;
+    }
   }
 }
 
@@ -357,6 +435,7 @@ TEST_P(PagedAttentionTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_P(PagedAttentionTest, RefusesLengthsAndPagesThatAreNotAsPlanned) {
+  if (device().type() != DeviceType::kCpu) return;  // the host does not see them
   Batch batch(device(), {"", {4, 2, 16}, 4, {{2, 9}, {1, 5}}, DType::kF32}, 26);
   const PagedAttentionPlan plan = batch.Plan();
   PagedAttentionArgs args = batch.Args();
@@ -398,7 +477,7 @@ TEST_P(PagedAttentionTest, WorkspaceBoundHoldsAndTooLittleIsRefused) {
 void ExpectNoPlan(PagedAttentionShape shape, std::vector<int32_t> q_start,
                   std::vector<int32_t> kv_len, const std::string& message) {
   PagedAttentionPlan plan;
-  const absl::Status status = PlanPagedAttention(shape, q_start, kv_len, plan);
+  const absl::Status status = PlanPagedAttention(shape, {}, q_start, kv_len, plan);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(status.message()), "PlanPagedAttention: " + message);
 }
@@ -420,7 +499,7 @@ TEST(PlanPagedAttentionTest, ItemsCoverTheWorkOnce) {
   const PagedAttentionShape shape{6, 2, 64};
   const std::vector<int32_t> starts = {0, 1, 1, 301, 305, 306}, lengths = {4999, 50, 300, 2000, 1};
   PagedAttentionPlan plan;
-  ASSERT_TRUE(PlanPagedAttention(shape, starts, lengths, plan).ok());
+  ASSERT_TRUE(PlanPagedAttention(shape, {}, starts, lengths, plan).ok());
   for (size_t b = 0; b < lengths.size(); ++b) {
     const int32_t queries = starts[b + 1] - starts[b];
     for (int32_t t = 0; t < queries; ++t) {
@@ -441,6 +520,91 @@ TEST(PlanPagedAttentionTest, ItemsCoverTheWorkOnce) {
         return int64_t{a.q_end - a.q_begin + 1} * (a.kv_end - a.kv_begin) >
                int64_t{b.q_end - b.q_begin + 1} * (b.kv_end - b.kv_begin);
       }));
+}
+
+constexpr PagedAttentionTarget kH200 = {
+    .device = DeviceType::kCuda, .multiprocessors = 132, .compute_capability = 90};
+
+// How often each query meets each key that it may see, over the parts of its tiles.
+void ExpectCoveredOnce(const PagedAttentionPlan& plan) {
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    for (int32_t token = plan.q_start[b]; token < plan.q_start[b + 1]; ++token) {
+      const int32_t seen = plan.kv_len[b] - plan.q_start[b + 1] + token + 1;
+      std::vector<int> met(static_cast<size_t>(plan.kv_len[b]));
+      for (const auto* items : {&plan.decode, &plan.prefill}) {
+        for (const PagedAttentionWork& w : *items) {
+          if (token < w.token || token >= w.token + w.queries) continue;
+          EXPECT_EQ(w.sequence, static_cast<int32_t>(b));
+          EXPECT_EQ(w.visible + token - w.token, seen);
+          EXPECT_EQ(w.settled, plan.kv_len[b] - (plan.q_start[b + 1] - plan.q_start[b]));
+          for (int32_t j = w.kv_begin; j < std::min(w.kv_end, seen); ++j)
+            ++met[static_cast<size_t>(j)];
+        }
+      }
+      for (int32_t j = 0; j < seen; ++j) ASSERT_EQ(met[static_cast<size_t>(j)], 1);
+    }
+  }
+}
+
+// The parts of a tile have neighbouring slots that no other tile has, within the layout.
+void ExpectSlotsApart(const PagedAttentionPlan& plan,
+                      const std::vector<PagedAttentionWork>& items) {
+  std::vector<int> taken(static_cast<size_t>(plan.layout.slots));
+  for (const PagedAttentionWork& w : items) {
+    EXPECT_LT(w.part, w.parts);
+    EXPECT_EQ(w.kv_begin % 16, 0);
+    EXPECT_LT(w.kv_begin, w.kv_end);
+    if (w.parts == 1) continue;
+    ASSERT_LT(w.slot + w.part, plan.layout.slots);
+    EXPECT_EQ(++taken[static_cast<size_t>(w.slot + w.part)], 1);
+  }
+}
+
+TEST(PlanPagedAttentionTest, DeviceWorkCoversTheStepOnce) {
+  const std::vector<std::vector<int32_t>> queries = {
+      {1}, {1, 1, 1}, {1, 0, 1}, {4, 4}, {16, 1, 3}, {300, 1, 17, 2, 0}, {1}};
+  const std::vector<std::vector<int32_t>> keys = {
+      {40000}, {1, 17, 4096}, {700, 0, 1}, {5000, 4}, {900, 2, 3}, {301, 5000, 99, 2, 8}, {2048}};
+  for (const PagedAttentionShape shape :
+       {PagedAttentionShape{32, 8, 128}, {64, 8, 128}, {3, 3, 64}, {64, 1, 16}, {4, 1, 256}}) {
+    for (size_t i = 0; i < queries.size(); ++i) {
+      SCOPED_TRACE(i);
+      std::vector<int32_t> starts = {0};
+      for (const int32_t n : queries[i]) starts.push_back(starts.back() + n);
+      PagedAttentionPlan plan;
+      ASSERT_TRUE(PlanPagedAttention(shape, kH200, starts, keys[i], plan).ok());
+      ExpectCoveredOnce(plan);
+      ExpectSlotsApart(plan, plan.decode);
+      ExpectSlotsApart(plan, plan.prefill);
+      EXPECT_LE(static_cast<int32_t>(plan.decode.size()), plan.layout.decode_items);
+      EXPECT_LE(plan.layout.bytes,
+                PagedAttentionPlanBytes(kH200, shape, static_cast<int64_t>(keys[i].size()),
+                                        starts.back()));
+    }
+  }
+}
+
+// One long sequence among many short ones is spread too.
+TEST(PlanPagedAttentionTest, DeviceWorkIsEven) {
+  std::vector<int32_t> starts = {0}, keys;
+  for (int32_t b = 0; b < 64; ++b) {
+    starts.push_back(b + 1);
+    keys.push_back(b == 9 ? 100000 : 300);
+  }
+  PagedAttentionPlan plan;
+  ASSERT_TRUE(PlanPagedAttention({32, 8, 128}, kH200, starts, keys, plan).ok());
+  const int64_t total = (100000 + 63 * 300) * 8;
+  EXPECT_LE(int64_t{plan.decode[0].kv_end} - plan.decode[0].kv_begin, total / (132 * 3));
+}
+
+// What a captured graph relies on.
+TEST(PlanPagedAttentionTest, LayoutOfDecodeDoesNotDependOnLengths) {
+  PagedAttentionPlan a, b;
+  ASSERT_TRUE(PlanPagedAttention({32, 8, 128}, kH200, {0, 1, 2, 3}, {1, 1, 1}, a).ok());
+  ASSERT_TRUE(PlanPagedAttention({32, 8, 128}, kH200, {0, 1, 2, 2}, {9000, 70000, 0}, b).ok());
+  EXPECT_EQ(a.layout.decode, b.layout.decode);
+  EXPECT_EQ(a.layout.decode_items, b.layout.decode_items);
+  EXPECT_EQ(a.layout.bytes, b.layout.bytes);
 }
 
 }  // namespace

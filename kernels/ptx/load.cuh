@@ -1,4 +1,4 @@
-// Loads of global memory for data that is read once.
+// Loads of global memory.
 #ifndef KERNELS_PTX_LOAD_CUH_
 #define KERNELS_PTX_LOAD_CUH_
 
@@ -13,6 +13,17 @@ __device__ __forceinline__ uint4 LoadStream(const void* from) {
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(from));
+  return v;
+}
+
+// 16 bytes, 16-byte aligned, by a load that the compiler leaves where it stands: hoisted to the top
+// of an unrolled loop, such loads would take the registers that streamed data needs.
+__device__ __forceinline__ uint4 LoadInPlace(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
   return v;
 }
 

@@ -1,51 +1,39 @@
-// RmsNorm on the CPU, with the residual addition, for one token and for a prefill.
+// RmsNorm with and without the residual addition: tokens being decoded, and a prefill.
 //
-//   bazel run -c opt //kernels/rms_norm:rms_norm_bench -- [threads]
-#include <cstdlib>
-#include <thread>
-#include <utility>
+//   bazel run -c opt //kernels/rms_norm:rms_norm_bench
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bench/bench.h"
+#include "kernels/bench/bench_bed.h"
 #include "kernels/core/check.h"
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rms_norm/rms_norm_cases.h"
 
 namespace millrace {
 namespace {
 
-Buffer Take(Device& device, int64_t bytes) {
-  auto buffer = device.Allocate(bytes);
-  MR_CHECK(buffer.ok());
-  return std::move(buffer).value();
+void Bench(BenchBed& bed, int64_t tokens, int64_t size, bool with_residual) {
+  const DType dtype = bed.activations();
+  const BenchOperand x = bed.Operand(dtype, {tokens, size});
+  const BenchOperand residual = bed.Operand(dtype, {tokens, size});
+  const BenchOperand y = bed.Operand(dtype, {tokens, size});
+  const BenchOperand weight = bed.Operand(dtype, {size});
+  const double count = static_cast<double>(tokens * size);
+  const double passes = with_residual ? 4 : 2;
+  bed.Row(absl::StrCat(tokens, " x ", size, with_residual ? ", residual" : ""),
+          {.bytes = passes * count * static_cast<double>(DTypeBytes(dtype)), .flops = 5 * count},
+          [&](int64_t i) {
+            RmsNormArgs args{.x = x.At(i), .weight = weight.At(0), .y = y.At(i), .eps = 1e-5f};
+            if (with_residual) args.residual = residual.At(i);
+            MR_CHECK(RmsNorm(bed.ctx(), args).ok());
+          });
 }
 
-void Bench(int threads) {
-  auto device = CpuDevice::Create(threads);
-  MR_CHECK(device.ok());
-  BenchTable table(MeasureCpuCeiling(*(*device)->thread_pool(), **device));
-  Workspace workspace;
-  const OpContext ctx = {**device, Stream{}, workspace};
-  for (int64_t size : {576, 4096}) {
-    for (int64_t tokens : {1, 16, 512}) {
-      const int64_t count = tokens * size;
-      const Buffer x = Take(**device, count * 4), residual = Take(**device, count * 4);
-      const Buffer y = Take(**device, count * 4), weight = Take(**device, size * 4);
-      const auto rows = [&](const Buffer& b) {
-        return TensorView::Of(b.data(), DType::kF32, {tokens, size});
-      };
-      const BenchTime time = MeasureRuns(0.5, [&](int64_t) {
-        MR_CHECK(RmsNorm(ctx, {.x = rows(x),
-                               .residual = rows(residual),
-                               .weight = TensorView::Of(weight.data(), DType::kF32, {size}),
-                               .y = rows(y),
-                               .eps = 1e-5f})
-                     .ok());
-      });
-      table.Row(
-          absl::StrCat("f32 ", tokens, " x ", size, " with residual"),
-          {.bytes = 16.0 * static_cast<double>(count), .flops = 5.0 * static_cast<double>(count)},
-          time);
+void BenchAll(BenchBed& bed) {
+  for (bool with_residual : {false, true}) {
+    for (const RmsNormServed& c : kRmsNormServed) {
+      if (c.large && !bed.on_cuda()) continue;
+      Bench(bed, c.tokens, c.size, with_residual);
     }
   }
 }
@@ -53,7 +41,4 @@ void Bench(int threads) {
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  millrace::Bench(argc > 1 ? std::atoi(argv[1]) : cores);
-}
+int main(int argc, char** argv) { return millrace::BenchMain(argc, argv, millrace::BenchAll); }

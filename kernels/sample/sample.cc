@@ -1,7 +1,6 @@
 #include "kernels/sample/sample.h"
 
 #include <cmath>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/op_table.h"
@@ -11,8 +10,6 @@
 
 namespace millrace {
 namespace {
-
-static_assert(std::is_trivially_copyable_v<SampleRow>);
 
 constexpr OpTable<SampleArgs> kSample = {.op = "Sample", .cpu = SampleCpu, .cuda = nullptr};
 constexpr OpTable<TokenLogprobsArgs> kTokenLogprobs = {
@@ -49,31 +46,48 @@ Fault FindFault(const SampleRow& r) {
   return {};
 }
 
-absl::Status CheckRows(absl::Span<const SampleRow> rows) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Fault fault = FindFault(rows[i]);
-    if (fault.field == nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrCat("Sample: rows[", i, "].", fault.field, " = ",
-                                                   fault.value, ", want ", fault.want));
+absl::Status CheckIds(const char* list, const int32_t* ids, int32_t n, int64_t vocabulary) {
+  for (int32_t i = 0; i < n; ++i) {
+    if (ids[i] >= 0 && ids[i] < vocabulary) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("Sample: row.", list, "[", i, "] = ", ids[i], ", want 0 to ", vocabulary - 1));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
+absl::Status CheckSampleRow(const SampleRow& row, int64_t vocabulary) {
+  if (row.off) return absl::OkStatus();
+  const Fault fault = FindFault(row);
+  if (fault.field != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Sample: row.", fault.field, " = ", fault.value, ", want ", fault.want));
+  }
+  RETURN_IF_ERROR(CheckIds("penalty_ids", row.penalty_ids, row.num_penalties, vocabulary));
+  RETURN_IF_ERROR(CheckIds("bias_ids", row.bias_ids, row.num_biases, vocabulary));
+  RETURN_IF_ERROR(CheckIds("banned_ids", row.banned_ids, row.num_banned, vocabulary));
+  for (int32_t i = 0; i < row.num_biases; ++i) {
+    if (std::isfinite(row.bias_values[i])) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Sample: row.bias_values[", i, "] = ", row.bias_values[i], ", want a finite number"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Sample(const OpContext& ctx, const SampleArgs& args) {
-  int64_t rows = static_cast<int64_t>(args.rows.size()), vocabulary = kUnbound;
-  int64_t top = kSampleTopLogprobs;
-  RETURN_IF_ERROR(ShapeChecker("Sample", ctx.device.type())
-                      .Bind("logits", args.logits, {&rows, &vocabulary}, {DType::kF32})
-                      .Bind("ids", args.ids, {&rows}, {DType::kI32})
-                      .Bind("flags", args.flags, {&rows}, {DType::kI32})
-                      .Bind("logprob", args.logprob, {&rows}, {DType::kF32})
-                      .Bind("top_ids", args.top_ids, {&rows, &top}, {DType::kI32})
-                      .Bind("top_logprobs", args.top_logprobs, {&rows, &top}, {DType::kF32})
-                      .Require(vocabulary > 0, "logits.dim(1) = 0, want at least 1")
-                      .status());
-  RETURN_IF_ERROR(CheckRows(args.rows));
+  int64_t rows = kUnbound, vocabulary = kUnbound, slots = kUnbound, top = kSampleTopLogprobs;
+  ShapeChecker checker("Sample", ctx.device.type());
+  checker.Bind("logits", args.logits, {&rows, &vocabulary}, {DType::kF32})
+      .Bind("ids", args.ids, {&rows}, {DType::kI32})
+      .Bind("flags", args.flags, {&rows}, {DType::kI32})
+      .Bind("logprob", args.logprob, {&rows}, {DType::kF32})
+      .Bind("top_ids", args.top_ids, {&rows, &top}, {DType::kI32})
+      .Bind("top_logprobs", args.top_logprobs, {&rows, &top}, {DType::kF32})
+      .Require(vocabulary > 0, "logits.dim(1) = 0, want at least 1")
+      .Require(args.rows != nullptr || rows == 0, "rows is null");
+  if (args.last_tokens) checker.Bind("last_tokens", *args.last_tokens, {&slots}, {DType::kI32});
+  RETURN_IF_ERROR(checker.status());
   if (rows == 0) return absl::OkStatus();
   return RunOnDevice(kSample, ctx, args);
 }

@@ -3,60 +3,32 @@
 #define KERNELS_SAMPLE_SAMPLE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "kernels/core/op_context.h"
 #include "kernels/core/tensor_view.h"
+#include "kernels/sample/sample_row.h"
 
 namespace millrace {
 
-inline constexpr int32_t kSampleTopLogprobs = 20;
-
-// Below this a temperature counts as 0: the distribution is its own maximum.
-inline constexpr float kMinTemperature = 1e-5f;
-
-// How one row is sampled. Trivially copyable; the lists live where the device reads them (CPU: host
-// memory) and are borrowed for the call. Ids in a list are in [0, V) and, in the penalty list,
-// distinct.
-struct SampleRow {
-  float temperature = 0;         // divides the logits; 0: greedy, the filters are not looked at
-  int32_t top_k = 0;             // keeps the k largest; 0 or V and more: all
-  float top_p = 1;               // keeps the likeliest that together reach p; in (0, 1], 1: all
-  float min_p = 0;               // keeps those of at least min_p x the likeliest; in [0, 1], 0: all
-  float repetition_penalty = 1;  // divides positive and multiplies negative logits of listed ids
-  float frequency_penalty = 0;   // times the count is subtracted
-  float presence_penalty = 0;    // subtracted where the count is above 0
-  int32_t num_top_logprobs =
-      -1;  // -1: no logprobs, 0: the sampled token's, up to kSampleTopLogprobs
-  uint64_t seed = 0;
-  int64_t position = 0;  // of the token to be sampled: (seed, position) alone make the draw
-
-  const int32_t* penalty_ids = nullptr;     // seen in the prompt or the output
-  const int32_t* penalty_counts = nullptr;  // times in the output; 0: in the prompt only
-  const int32_t* bias_ids = nullptr;
-  const float* bias_values = nullptr;   // added to the logit
-  const int32_t* banned_ids = nullptr;  // never sampled
-  int32_t num_penalties = 0;
-  int32_t num_biases = 0;
-  int32_t num_banned = 0;
-};
-
-enum class SampleFlag : int32_t {
-  kOk = 0,
-  kNotFinite = 1,    // a NaN or an infinity among the row's logits, or made by its penalties
-  kNothingLeft = 2,  // every token is banned
-};
-
 struct SampleArgs {
-  TensorView logits;                 // [S, V] f32, not changed; rows may be padded
-  absl::Span<const SampleRow> rows;  // S, on the host
-  TensorView ids;                    // [S] i32 out: the sampled token, -1 where the flag is not kOk
-  TensorView flags;                  // [S] i32 out: SampleFlag
-  TensorView logprob;                // [S] f32 out: of the sampled token; 0 where not asked for
+  TensorView logits;                // [S, V] f32, not changed; rows may be padded
+  const SampleRow* rows = nullptr;  // [S], in memory that the device reads
+  TensorView ids;      // [S] i32 out: the sampled token; -1 where off or the flag is not kOk
+  TensorView flags;    // [S] i32 out: SampleFlag
+  TensorView logprob;  // [S] f32 out: of the sampled token; 0 where not asked for
   TensorView top_ids;  // [S, kSampleTopLogprobs] i32 out: likeliest first; -1 past those asked for
   TensorView top_logprobs;  // [S, kSampleTopLogprobs] f32 out: 0 past those asked for
+  // [slots] i32 out: at a row's slot its id, for the next step's embedding to read; 0 where the
+  // flag is not kOk. Written only where a row that is not off names a slot in [0, slots).
+  std::optional<TensorView> last_tokens;
 };
+
+// InvalidArgument, naming the field, for parameters that Sample() must not see. The lists must be
+// in host memory here: whoever fills rows calls this before the lists go to the device. Host only,
+// any thread.
+absl::Status CheckSampleRow(const SampleRow& row, int64_t vocabulary);
 
 // For each row, in this order: bias and bans, repetition, frequency and presence penalty,
 // temperature, min_p, top_k, top_p; then one draw by inverse CDF in the order of ids, with a
@@ -67,15 +39,15 @@ struct SampleArgs {
 // together: top_k keeps all that equal the k-th largest, top_p all that equal the one that reaches
 // p.
 //
-// A row that is flagged leaves the others as they are. InvalidArgument, naming row and field, for
-// parameters out of range and for operands that do not fit together; Unimplemented where the device
-// has no kernel; ResourceExhausted when the workspace is smaller than SampleWorkspaceBytes().
-// Worker thread.
+// A row that is flagged leaves the others as they are. REQUIRES: CheckSampleRow(row) was OK for
+// every row that is not off. InvalidArgument for operands that do not fit together; Unimplemented
+// where the device has no kernel; ResourceExhausted when the workspace is smaller than
+// SampleWorkspaceBytes(). On CUDA it can be captured in a graph. Worker thread.
 absl::Status Sample(const OpContext& ctx, const SampleArgs& args);
 
 struct TokenLogprobsArgs {
   TensorView logits;   // [S, V] f32, not changed; rows may be padded
-  TensorView targets;  // [S] i32: the token that stands at this place; in [0, V)
+  TensorView targets;  // [S] i32: the token that stands at this place
   TensorView logprob;  // [S] f32 out: of the target
   TensorView rank;     // [S] i32 out: 1 for the likeliest; equal logits share the best rank
   TensorView top_ids;  // [S, k] i32 out, 0 <= k <= kSampleTopLogprobs: likeliest first, then by id
@@ -83,7 +55,8 @@ struct TokenLogprobsArgs {
 };
 
 // Log-probabilities of given tokens, for prompts. A row with a NaN or an infinity gets logprob NaN,
-// rank 0 and ids of -1; so do places past V. Errors and thread as for Sample().
+// rank 0 and ids of -1; so do places past V. A target outside the vocabulary gets logprob NaN and
+// rank 0. Errors and thread as for Sample().
 absl::Status TokenLogprobs(const OpContext& ctx, const TokenLogprobsArgs& args);
 
 // Workspace that suffices for both, with up to `max_rows` rows.

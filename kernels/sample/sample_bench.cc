@@ -46,7 +46,7 @@ BenchTime Run(CpuDevice& device, const SampleCase& c) {
   };
   const SampleArgs args = {
       .logits = TensorView::Of(logits.data(), DType::kF32, {c.rows, c.vocabulary}),
-      .rows = rows,
+      .rows = rows.data(),
       .ids = per_row(0, DType::kI32),
       .flags = per_row(1, DType::kI32),
       .logprob = per_row(2, DType::kF32),

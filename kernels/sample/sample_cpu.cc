@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/sample/sample_cpu_row.h"
@@ -52,45 +51,6 @@ absl::Status ForEachRow(const OpContext& ctx, int64_t rows, int64_t vocabulary, 
   return absl::OkStatus();
 }
 
-absl::Status CheckIds(const std::string& list, absl::Span<const int32_t> ids, int64_t vocabulary) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < vocabulary) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(list, "[", i, "] = ", ids[i], ", want 0 to ", vocabulary - 1));
-  }
-  return absl::OkStatus();
-}
-
-absl::Span<const int32_t> List(const int32_t* data, int32_t n) {
-  return {data, static_cast<size_t>(n)};
-}
-
-absl::Status CheckLists(const SampleArgs& args) {
-  const int64_t vocabulary = args.logits.dim(1);
-  for (size_t i = 0; i < args.rows.size(); ++i) {
-    const SampleRow& r = args.rows[i];
-    const auto name = [i](const char* list) {
-      return absl::StrCat("Sample: rows[", i, "].", list);
-    };
-    if (r.num_penalties > 0) {
-      RETURN_IF_ERROR(
-          CheckIds(name("penalty_ids"), List(r.penalty_ids, r.num_penalties), vocabulary));
-    }
-    if (r.num_biases > 0) {
-      RETURN_IF_ERROR(CheckIds(name("bias_ids"), List(r.bias_ids, r.num_biases), vocabulary));
-    }
-    if (r.num_banned > 0) {
-      RETURN_IF_ERROR(CheckIds(name("banned_ids"), List(r.banned_ids, r.num_banned), vocabulary));
-    }
-    for (int32_t j = 0; j < r.num_biases; ++j) {
-      if (std::isfinite(r.bias_values[j])) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          name("bias_values"), "[", j, "] = ", r.bias_values[j], ", want a finite number"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 bool Changes(const SampleRow& r) {
   const bool penalties =
       r.repetition_penalty != 1 || r.frequency_penalty != 0 || r.presence_penalty != 0;
@@ -132,11 +92,19 @@ Picked Pick(SampleRowView& view, const SampleRow& row) {
   return {.id = row.temperature < kMinTemperature ? view.Greedy() : view.Draw(row)};
 }
 
+void WriteOff(const SampleArgs& args, int64_t i, SampleRowView& view, const TopOut& top) {
+  WriteTop(view, 0, 0, top);
+  *RowOf<int32_t>(args.ids, i) = -1;
+  *RowOf<int32_t>(args.flags, i) = static_cast<int32_t>(SampleFlag::kOk);
+  *RowOf<float>(args.logprob, i) = 0;
+}
+
 void SampleOne(const SampleArgs& args, int64_t i, SampleRowView& view) {
-  const SampleRow& row = args.rows[static_cast<size_t>(i)];
+  const SampleRow& row = args.rows[i];
   const float* logits = RowOf<const float>(args.logits, i);
   const TopOut top = {RowOf<int32_t>(args.top_ids, i), RowOf<float>(args.top_logprobs, i),
                       kSampleTopLogprobs};
+  if (row.off) return WriteOff(args, i, view, top);
   Picked picked{.flag = SampleFlag::kNotFinite};
   double log_sum = 0;
   const bool finite = view.Read(logits);
@@ -148,38 +116,35 @@ void SampleOne(const SampleArgs& args, int64_t i, SampleRowView& view) {
   *RowOf<int32_t>(args.flags, i) = static_cast<int32_t>(picked.flag);
   *RowOf<float>(args.logprob, i) =
       scored && picked.id >= 0 ? static_cast<float>(logits[picked.id] - log_sum) : 0.0f;
+  if (args.last_tokens && row.slot >= 0 && row.slot < args.last_tokens->dim(0)) {
+    args.last_tokens->as<int32_t>()[row.slot] = std::max(picked.id, 0);
+  }
 }
 
 void ScoreOne(const TokenLogprobsArgs& args, int64_t i, SampleRowView& view) {
   const float* logits = RowOf<const float>(args.logits, i);
-  const float target = logits[*RowOf<int32_t>(args.targets, i)];
+  const int32_t id = *RowOf<int32_t>(args.targets, i);
   const bool finite = view.Read(logits);
+  const bool known = finite && id >= 0 && id < args.logits.dim(1);
+  const float target = known ? logits[id] : std::numeric_limits<float>::quiet_NaN();
   const double log_sum = finite ? view.LogSum() : 0;
   const int64_t width = args.top_ids.dim(1);
   WriteTop(view, finite ? width : 0, log_sum,
            {RowOf<int32_t>(args.top_ids, i), RowOf<float>(args.top_logprobs, i), width});
   *RowOf<float>(args.logprob, i) =
-      finite ? static_cast<float>(target - log_sum) : std::numeric_limits<float>::quiet_NaN();
-  *RowOf<int32_t>(args.rank, i) = finite ? static_cast<int32_t>(view.CountAbove(target)) + 1 : 0;
+      known ? static_cast<float>(target - log_sum) : std::numeric_limits<float>::quiet_NaN();
+  *RowOf<int32_t>(args.rank, i) = known ? static_cast<int32_t>(view.CountAbove(target)) + 1 : 0;
 }
 
 }  // namespace
 
 absl::Status SampleCpu(const OpContext& ctx, const SampleArgs& args) {
-  RETURN_IF_ERROR(CheckLists(args));
   return ForEachRow(ctx, args.logits.dim(0), args.logits.dim(1),
                     [&](int64_t i, SampleRowView& view) { SampleOne(args, i, view); });
 }
 
 absl::Status TokenLogprobsCpu(const OpContext& ctx, const TokenLogprobsArgs& args) {
-  const int64_t vocabulary = args.logits.dim(1);
-  for (int64_t i = 0; i < args.targets.dim(0); ++i) {
-    const int32_t id = *RowOf<int32_t>(args.targets, i);
-    if (id >= 0 && id < vocabulary) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("TokenLogprobs: targets[", i, "] = ", id, ", want 0 to ", vocabulary - 1));
-  }
-  return ForEachRow(ctx, args.logits.dim(0), vocabulary,
+  return ForEachRow(ctx, args.logits.dim(0), args.logits.dim(1),
                     [&](int64_t i, SampleRowView& view) { ScoreOne(args, i, view); });
 }
 

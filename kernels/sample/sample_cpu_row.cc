@@ -106,9 +106,15 @@ bool SampleRowView::Read(const float* logits) {
 void SampleRowView::Change(const SampleRow& row) {
   float* x = scratch_.logits;
   std::memcpy(x, logits_, static_cast<size_t>(size_) * sizeof(float));
-  for (int32_t i = 0; i < row.num_biases; ++i) x[row.bias_ids[i]] += row.bias_values[i];
-  for (int32_t i = 0; i < row.num_banned; ++i) x[row.banned_ids[i]] = kNothing;
+  const auto known = [this](int32_t id) { return id >= 0 && id < size_; };
+  for (int32_t i = 0; i < row.num_biases; ++i) {
+    if (known(row.bias_ids[i])) x[row.bias_ids[i]] += row.bias_values[i];
+  }
+  for (int32_t i = 0; i < row.num_banned; ++i) {
+    if (known(row.banned_ids[i])) x[row.banned_ids[i]] = kNothing;
+  }
   for (int32_t i = 0; i < row.num_penalties; ++i) {
+    if (!known(row.penalty_ids[i])) continue;
     float& logit = x[row.penalty_ids[i]];
     logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
     const int32_t count = row.penalty_counts[i];

@@ -17,16 +17,17 @@ class SampleDrawTest : public OpTest {
     SampleCall call(device(), kBatch, 1);
     GuardedTensor shared(device(), DType::kF32, {1, vocabulary});
     shared.Set(logits);
-    SampleArgs args = call.Args();
-    args.logits = shared.view();
-    args.logits.dims[0] = kBatch;
-    args.logits.strides[0] = 0;  // every row reads the same logits
+    TensorView same = shared.view();  // every row reads the same logits
+    same.dims[0] = kBatch;
+    same.strides[0] = 0;
     std::vector<int> counts(logits.size());
     for (int done = 0; done < draws; done += kBatch) {
       for (int i = 0; i < kBatch; ++i) {
         call.rows[static_cast<size_t>(i)] = row;
         call.rows[static_cast<size_t>(i)].position = done + i;
       }
+      SampleArgs args = call.Args();
+      args.logits = same;
       const absl::Status status = Sample(ctx(), args);
       EXPECT_TRUE(status.ok()) << status;
       for (const double id : call.ids.Get()) ++counts[static_cast<size_t>(id)];

@@ -256,44 +256,67 @@ TEST_P(SampleTest, NeighboursDoNotMatter) {
   }
 }
 
-TEST_P(SampleTest, RefusesParametersOutOfRange) {
-  SampleCall call(device(), 2, 8);
+TEST_P(SampleTest, RowsThatAreOffAreNotLookedAt) {
+  TestRng rng(12);
+  SampleCall call(device(), 3, 500);
+  call.logits.SetNormal(rng);
+  std::vector<double> logits = call.logits.Get();
+  logits[500 + 7] = kNaN;
+  call.logits.Set(logits);
+  for (size_t i = 0; i < 3; ++i) {
+    call.rows[i] = {.temperature = 1, .num_top_logprobs = 3, .slot = static_cast<int32_t>(i)};
+  }
+  call.rows[1] = {.top_p = -3, .num_penalties = 99, .slot = 1, .off = 1};
+  call.Run(ctx());
+  EXPECT_EQ(call.ids.Get()[1], -1);
+  EXPECT_EQ(call.flags.Get(), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(call.logprob.Get()[1], 0);
+  EXPECT_EQ(RowOf(call.top_ids.Get(), 1, 20), std::vector<double>(20, -1));
+  EXPECT_EQ(RowOf(call.top_logprobs.Get(), 1, 20), std::vector<double>(20, 0));
+  EXPECT_EQ(call.last_tokens.Get()[0], call.ids.Get()[0]);
+  EXPECT_EQ(call.last_tokens.Get()[1], -7);
+  EXPECT_EQ(call.last_tokens.Get()[2], call.ids.Get()[2]);
+}
+
+TEST_P(SampleTest, LastTokensGetTheIdAtTheRowsSlot) {
+  TestRng rng(13);
+  SampleCall call(device(), 5, 70);
+  call.logits.SetNormal(rng);
+  std::vector<double> logits = call.logits.Get();
+  logits[3 * 70] = kInf;
+  call.logits.Set(logits);
+  const int32_t slots[] = {39, -1, 0, 17, 40};
+  for (size_t i = 0; i < 5; ++i) call.rows[i].slot = slots[i];
+  call.Run(ctx());
+  std::vector<double> want(SampleCall::kSlots, -7);
+  want[39] = call.ids.Get()[0];
+  want[0] = call.ids.Get()[2];
+  want[17] = 0;  // of a flagged row: any id that an embedding can look up
+  EXPECT_EQ(call.last_tokens.Get(), want);
+}
+
+TEST_P(SampleTest, IdsOutsideTheVocabularyArePassedOver) {
+  const int32_t ids[] = {-1, 70, 1 << 30, 5};
+  const int32_t counts[] = {1, 1, 1, 1};
+  const float values[] = {9, 9, 9, 9};
+  SampleCall call(device(), 3, 70);
   call.logits.SetAll(0);
-  const auto refused = [&](SampleRow row, const std::string& message) {
-    call.rows[1] = row;
-    ExpectRefused(call.Args(), "Sample: rows[1]." + message);
-  };
-  refused({.temperature = -1}, "temperature = -1, want 0 or more");
-  refused({.temperature = std::nanf("")}, "temperature = nan, want 0 or more");
-  refused({.top_k = -1}, "top_k = -1, want 0 or more");
-  refused({.top_p = 0}, "top_p = 0, want above 0, up to 1");
-  refused({.top_p = 1.5f}, "top_p = 1.5, want above 0, up to 1");
-  refused({.min_p = -0.5f}, "min_p = -0.5, want 0 to 1");
-  refused({.repetition_penalty = 0}, "repetition_penalty = 0, want above 0");
-  refused({.frequency_penalty = HUGE_VALF}, "frequency_penalty = inf, want a finite number");
-  refused({.presence_penalty = std::nanf("")}, "presence_penalty = nan, want a finite number");
-  refused({.num_top_logprobs = 21}, "num_top_logprobs = 21, want -1 to 20");
-  refused({.num_top_logprobs = -2}, "num_top_logprobs = -2, want -1 to 20");
-  refused({.num_penalties = -1}, "num_penalties = -1, want 0 or more");
-  refused({.num_biases = -1}, "num_biases = -1, want 0 or more");
-  refused({.num_banned = -1}, "num_banned = -1, want 0 or more");
-  const int32_t ids[] = {0, 8}, counts[] = {0, 0};
-  const float values[] = {1, HUGE_VALF};
-  refused({.penalty_ids = ids, .penalty_counts = counts, .num_penalties = 2},
-          "penalty_ids[1] = 8, want 0 to 7");
-  refused({.bias_ids = ids, .bias_values = values, .num_biases = 2},
-          "bias_ids[1] = 8, want 0 to 7");
-  refused({.bias_ids = counts, .bias_values = values, .num_biases = 2},
-          "bias_values[1] = inf, want a finite number");
-  const int32_t negative[] = {-1};
-  refused({.banned_ids = negative, .num_banned = 1}, "banned_ids[0] = -1, want 0 to 7");
+  for (SampleRow& row : call.rows) row.bias_ids = ids, row.bias_values = values, row.num_biases = 4;
+  call.rows[1].banned_ids = ids;
+  call.rows[1].num_banned = 4;
+  call.rows[2].penalty_ids = ids;
+  call.rows[2].penalty_counts = counts;
+  call.rows[2].num_penalties = 4;
+  call.rows[2].presence_penalty = 10;
+  ASSERT_TRUE(Sample(ctx(), call.Args()).ok());
+  EXPECT_EQ(call.ids.Get(), (std::vector<double>{5, 0, 0}));
 }
 
 TEST_P(SampleTest, RefusesWhatDoesNotFit) {
   SampleCall call(device(), 2, 8);
   SampleArgs args = call.Args();
   args.logits = args.logits.Rows(0, 1);
-  ExpectRefused(args, "Sample: logits.dim(0) = 1, want 2");
+  ExpectRefused(args, "Sample: ids.dim(0) = 2, want 1");
   args = call.Args();
   args.logits.dtype = DType::kBF16;
   ExpectRefused(args, "Sample: logits has dtype bfloat16, want float32");
@@ -306,6 +329,12 @@ TEST_P(SampleTest, RefusesWhatDoesNotFit) {
   args = call.Args();
   args.logits = args.logits.Cols(0, 0);
   ExpectRefused(args, "Sample: logits.dim(1) = 0, want at least 1");
+  args = call.Args();
+  args.rows = nullptr;
+  ExpectRefused(args, "Sample: rows is null");
+  args = call.Args();
+  args.last_tokens = args.logits;
+  ExpectRefused(args, "Sample: last_tokens has rank 2, want 1");
 }
 
 TEST_P(SampleTest, WorkspaceBoundHoldsAndTooLittleIsRefused) {
@@ -382,14 +411,58 @@ TEST_P(SampleTest, TokenLogprobsOfAFaultyRowAreNaN) {
             (std::vector<double>{3, 2, 1, 0, -1, -1, -1, -1, -1, -1, -1, -1, 3, 2, 1, 0, -1, -1}));
 }
 
+TEST_P(SampleTest, TokenLogprobsOfATargetOutsideTheVocabularyAreNaN) {
+  ScoreCall call(device(), 3, 4, 1);
+  call.logits.SetAll(1);
+  call.targets.Set({-1, 3, 4});
+  ASSERT_TRUE(TokenLogprobs(ctx(), call.Args()).ok());
+  EXPECT_EQ(call.rank.Get(), (std::vector<double>{0, 1, 0}));
+  EXPECT_EQ(call.top_ids.Get(), (std::vector<double>{0, 0, 0}));
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(std::isnan(call.logprob.Get()[i]), i != 1) << i;
+}
+
+TEST(CheckSampleRowTest, RefusesParametersOutOfRange) {
+  const auto refused = [](SampleRow row, const std::string& message) {
+    const absl::Status status = CheckSampleRow(row, 8);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(status.message()), "Sample: row." + message);
+    row.off = 1;
+    EXPECT_TRUE(CheckSampleRow(row, 8).ok());
+  };
+  EXPECT_TRUE(CheckSampleRow({}, 8).ok());
+  refused({.temperature = -1}, "temperature = -1, want 0 or more");
+  refused({.temperature = std::nanf("")}, "temperature = nan, want 0 or more");
+  refused({.top_k = -1}, "top_k = -1, want 0 or more");
+  refused({.top_p = 0}, "top_p = 0, want above 0, up to 1");
+  refused({.top_p = 1.5f}, "top_p = 1.5, want above 0, up to 1");
+  refused({.min_p = -0.5f}, "min_p = -0.5, want 0 to 1");
+  refused({.repetition_penalty = 0}, "repetition_penalty = 0, want above 0");
+  refused({.frequency_penalty = HUGE_VALF}, "frequency_penalty = inf, want a finite number");
+  refused({.presence_penalty = std::nanf("")}, "presence_penalty = nan, want a finite number");
+  refused({.num_top_logprobs = 21}, "num_top_logprobs = 21, want -1 to 20");
+  refused({.num_top_logprobs = -2}, "num_top_logprobs = -2, want -1 to 20");
+  refused({.num_penalties = -1}, "num_penalties = -1, want 0 or more");
+  refused({.num_biases = -1}, "num_biases = -1, want 0 or more");
+  refused({.num_banned = -1}, "num_banned = -1, want 0 or more");
+  const int32_t ids[] = {0, 8}, counts[] = {0, 0};
+  const float values[] = {1, HUGE_VALF};
+  refused({.penalty_ids = ids, .penalty_counts = counts, .num_penalties = 2},
+          "penalty_ids[1] = 8, want 0 to 7");
+  refused({.bias_ids = ids, .bias_values = values, .num_biases = 2},
+          "bias_ids[1] = 8, want 0 to 7");
+  refused({.bias_ids = counts, .bias_values = values, .num_biases = 2},
+          "bias_values[1] = inf, want a finite number");
+  const int32_t negative[] = {-1};
+  refused({.banned_ids = negative, .num_banned = 1}, "banned_ids[0] = -1, want 0 to 7");
+}
+
 TEST_P(SampleTest, TokenLogprobsRefusesWhatDoesNotFit) {
   ScoreCall call(device(), 2, 4, 3);
   call.logits.SetAll(0);
-  call.targets.Set({1, 4});
+  call.targets.SetAll(1);
   const auto message = [&](const TokenLogprobsArgs& args) {
     return std::string(TokenLogprobs(ctx(), args).message());
   };
-  EXPECT_EQ(message(call.Args()), "TokenLogprobs: targets[1] = 4, want 0 to 3");
   TokenLogprobsArgs args = call.Args();
   args.rank = args.rank.Rows(0, 1);
   EXPECT_EQ(message(args), "TokenLogprobs: rank.dim(0) = 1, want 2");

@@ -5,16 +5,68 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 #include <vector>
 
+#include "kernels/core/check.h"
 #include "kernels/sample/sample.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
 
 namespace millrace {
 
+// Rows where the device reads them: on the CPU the rows themselves, else copies of rows and lists.
+class DeviceRows final {
+ public:
+  explicit DeviceRows(Device& device) : device_(device) {}
+
+  // The rows until the next call; `rows` must live as long.
+  const SampleRow* Put(const std::vector<SampleRow>& rows) {
+    if (device_.type() == DeviceType::kCpu || rows.empty()) return rows.data();
+    buffers_.clear();
+    copied_.clear();
+    std::vector<SampleRow> moved = rows;
+    for (SampleRow& row : moved) {
+      row.penalty_ids = List(row.penalty_ids, row.num_penalties);
+      row.penalty_counts = List(row.penalty_counts, row.num_penalties);
+      row.bias_ids = List(row.bias_ids, row.num_biases);
+      row.bias_values = List(row.bias_values, row.num_biases);
+      row.banned_ids = List(row.banned_ids, row.num_banned);
+    }
+    return Upload(moved.data(), static_cast<int64_t>(moved.size()));
+  }
+
+ private:
+  // Rows often share a list: it is copied once.
+  template <typename T>
+  const T* List(const T* data, int32_t n) {
+    if (n <= 0) return nullptr;
+    const auto [at, added] = copied_.try_emplace(std::pair<const void*, int32_t>{data, n});
+    if (added) at->second = Upload(data, n);
+    return static_cast<const T*>(at->second);
+  }
+
+  template <typename T>
+  const T* Upload(const T* data, int64_t n) {
+    const int64_t bytes = n * static_cast<int64_t>(sizeof(T));
+    auto buffer = device_.Allocate(bytes);
+    MR_CHECK(buffer.ok());
+    MR_CHECK(device_.Copy(buffer->data(), data, bytes, CopyKind::kHostToDevice, Stream{}).ok());
+    MR_CHECK(device_.Synchronize(Stream{}).ok());
+    buffers_.push_back(std::move(buffer).value());
+    return static_cast<const T*>(buffers_.back().data());
+  }
+
+  Device& device_;
+  std::vector<Buffer> buffers_;
+  std::map<std::pair<const void*, int32_t>, const void*> copied_;
+};
+
 // The tensors of one call.
 struct SampleCall {
+  static constexpr int64_t kSlots = 40;
+
   SampleCall(Device& device, int64_t rows, int64_t vocabulary)
       : logits(device, DType::kF32, {rows, vocabulary}, 3),
         ids(device, DType::kI32, {rows}),
@@ -22,34 +74,47 @@ struct SampleCall {
         logprob(device, DType::kF32, {rows}),
         top_ids(device, DType::kI32, {rows, kSampleTopLogprobs}, 2),
         top_logprobs(device, DType::kF32, {rows, kSampleTopLogprobs}, 1),
-        rows(static_cast<size_t>(rows)) {}
+        last_tokens(device, DType::kI32, {kSlots}),
+        rows(static_cast<size_t>(rows)),
+        device_rows(device) {
+    last_tokens.SetAll(-7);
+  }
 
-  SampleArgs Args() const {
+  // Copies the rows to the device.
+  SampleArgs Args() {
     return {.logits = logits.view(),
-            .rows = rows,
+            .rows = device_rows.Put(rows),
             .ids = ids.view(),
             .flags = flags.view(),
             .logprob = logprob.view(),
             .top_ids = top_ids.view(),
-            .top_logprobs = top_logprobs.view()};
+            .top_logprobs = top_logprobs.view(),
+            .last_tokens = last_tokens.view()};
   }
 
   void Run(const OpContext& ctx) {
+    for (const SampleRow& row : rows) {
+      const absl::Status good = CheckSampleRow(row, logits.view().dim(1));
+      ASSERT_TRUE(good.ok()) << good;
+    }
     const absl::Status status = Sample(ctx, Args());
     ASSERT_TRUE(status.ok()) << status;
-    for (const GuardedTensor* t : {&logits, &ids, &flags, &logprob, &top_ids, &top_logprobs}) {
+    ASSERT_TRUE(ctx.device.Synchronize(ctx.stream).ok());
+    for (const GuardedTensor* t :
+         {&logits, &ids, &flags, &logprob, &top_ids, &top_logprobs, &last_tokens}) {
       ASSERT_TRUE(t->GuardsIntact());
     }
   }
 
   // All that the call wrote.
   std::vector<std::vector<uint8_t>> Bytes() const {
-    return {ids.GetBytes(), flags.GetBytes(), logprob.GetBytes(), top_ids.GetBytes(),
-            top_logprobs.GetBytes()};
+    return {ids.GetBytes(),     flags.GetBytes(),        logprob.GetBytes(),
+            top_ids.GetBytes(), top_logprobs.GetBytes(), last_tokens.GetBytes()};
   }
 
-  GuardedTensor logits, ids, flags, logprob, top_ids, top_logprobs;
+  GuardedTensor logits, ids, flags, logprob, top_ids, top_logprobs, last_tokens;
   std::vector<SampleRow> rows;
+  DeviceRows device_rows;
 };
 
 // Logits after bias, bans and penalties, from the definition.

@@ -7,7 +7,8 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 source tools/bazel/env.sh
 
 # Add an op's test here together with its CUDA row.
-targets=(//kernels/cuda:cuda_device_test //kernels/rms_norm:rms_norm_test)
+targets=(//kernels/cuda:cuda_device_test //kernels/rms_norm:rms_norm_test
+  //kernels/paged_attention:paged_attention_test)
 
 bazel build "${BAZEL_FLAGS[@]}" "${targets[@]}" </dev/null
 bin=$(bazel info "${BAZEL_FLAGS[@]}" bazel-bin 2>/dev/null)

@@ -64,7 +64,7 @@ class LifecycleTest(unittest.TestCase):
         return thread, outcome
 
     def test_sigterm_drains(self):
-        servers, channel = self.start()
+        servers, channel = self.start(workers=2)
         stub = pb_grpc.VllmEngineStub(channel)
         watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=ENGINE)
@@ -80,6 +80,10 @@ class LifecycleTest(unittest.TestCase):
         self.assertEqual(outcome["code"], grpc.StatusCode.OK, outcome.get("details"))
         self.assertEqual(outcome["last"].complete.completion_tokens, 490)
         self.assertEqual(servers.controller.process.wait(30), 0)
+        self.assertNotIn("failed", servers.controller.text())
+        self.assertNotIn("Lost", servers.controller.text())
+        for worker in servers.workers:
+            self.assertEqual(worker.process.wait(5), 0)
 
     def test_second_signal_ends_at_once(self):
         servers, channel = self.start()
@@ -137,6 +141,8 @@ class LifecycleTest(unittest.TestCase):
             (["--model", self.scratch + "/broken", "--port", port], "config.json"),
             (["--model", self.model, "--port", port], "safetensors"),
             (["--model", self.model, "--port", port, "-pp", "2"], "--pipeline-parallel-size"),
+            (["--model", self.model, "--tls-cert", "/x.pem", "--tls-key", "/x.pem"], "--tls-cert"),
+            (["--model", self.model, "--tls-key", self.scratch + "/x.pem"], "--tls-cert"),
             (["--model", self.model, "--host", "0.0.0.0", "--port", port], "--allow-insecure"),
         ]
         for flags, text in cases:

@@ -5,7 +5,9 @@
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -13,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "engine/config/read_file.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "kernels/core/status.h"
@@ -60,6 +63,8 @@ ABSL_FLAG(std::string, cache_salt, "", "share cached prefixes only with requests
 
 namespace millrace {
 namespace {
+
+constexpr int64_t kMaxPemBytes = 4 << 20;
 
 absl::Status BadFlag(const char* name, const std::string& value) {
   return absl::InvalidArgumentError(absl::StrCat("--", name, ": cannot read \"", value, "\""));
@@ -133,8 +138,10 @@ absl::StatusOr<std::string> ReadText(const std::vector<std::string>& words) {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   std::ifstream in(PathFromUser(file), std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("--prompt_file: cannot open ", file));
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  if (!in) return absl::NotFoundError(absl::StrCat("--prompt-file: cannot open ", file));
+  std::ostringstream text;
+  text << in.rdbuf();  // pipes too; nothing of a folder
+  return std::move(text).str();
 }
 
 absl::Status ReadPrompt(const std::vector<std::string>& words, ClientRequest& out) {
@@ -210,10 +217,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect() {
   if (ca.empty()) {
     return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
   }
-  std::ifstream in(PathFromUser(ca), std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("--tls_ca: cannot open ", ca));
+  absl::StatusOr<std::string> pem = ReadFile(PathFromUser(ca), kMaxPemBytes);
+  if (!pem.ok()) {
+    return absl::Status(pem.status().code(),
+                        absl::StrCat("--tls-ca: ", std::string(pem.status().message())));
+  }
   grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  ssl.pem_root_certs = *std::move(pem);
   return grpc::CreateCustomChannel(server, grpc::SslCredentials(ssl), arguments);
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
@@ -83,8 +83,9 @@ absl::StatusOr<std::vector<GoldenCase>> ReadGolden(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat(path, ": cannot be read; --golden names a file with reference outputs"));
   }
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  return ParseGolden(text, path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return ParseGolden(text.str(), path);
 }
 
 }  // namespace millrace

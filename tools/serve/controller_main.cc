@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +25,7 @@
 #include "tools/serve/controller_config.h"
 #include "tools/serve/controller_process.h"
 #include "tools/serve/startup_report.h"
+#include "tools/serve/tls_files.h"
 
 ABSL_FLAG(std::string, model, "", "Hugging Face model folder (also the first argument)");
 ABSL_FLAG(std::string, tokenizer, "", "folder with tokenizer.json; default: the model's");
@@ -112,24 +111,14 @@ ControllerFlags ReadFlags(const std::vector<std::string>& words) {
           .seed = absl::GetFlag(FLAGS_seed)};
 }
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream in(PathFromUser(path), std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || text.empty()) {
-    return absl::NotFoundError(absl::StrCat("TLS: cannot read ", path));
-  }
-  return text;
-}
-
 absl::StatusOr<ServerOptions> ReadServerOptions() {
   ServerOptions server;
   server.host = absl::GetFlag(FLAGS_host);
   server.port = absl::GetFlag(FLAGS_port);
   server.allow_insecure = absl::GetFlag(FLAGS_allow_insecure);
-  ASSIGN_OR_RETURN(server.tls.certificate, ReadPem(absl::GetFlag(FLAGS_tls_cert)));
-  ASSIGN_OR_RETURN(server.tls.key, ReadPem(absl::GetFlag(FLAGS_tls_key)));
-  ASSIGN_OR_RETURN(server.tls.client_ca, ReadPem(absl::GetFlag(FLAGS_tls_client_ca)));
+  ASSIGN_OR_RETURN(server.tls, ReadTlsFiles({.certificate = absl::GetFlag(FLAGS_tls_cert),
+                                             .key = absl::GetFlag(FLAGS_tls_key),
+                                             .client_ca = absl::GetFlag(FLAGS_tls_client_ca)}));
   server.reflection = absl::GetFlag(FLAGS_grpc_reflection);
   server.max_message_bytes = std::max(absl::GetFlag(FLAGS_grpc_max_message_bytes), 1 << 10);
   server.metrics = absl::GetFlag(FLAGS_metrics_port) >= 0;

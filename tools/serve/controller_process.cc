@@ -194,6 +194,9 @@ absl::Status ControllerProcess::Finish() {
     if (!server_->Drain(options_.shutdown_timeout)) {
       console_.Say("Some requests did not end in time (--shutdown-timeout) and were ended");
     }
+  } else if (failure.ok()) {
+    // A start that is cut short is not a loss: its self-test ends before its executor goes.
+    server_->Drain(absl::ZeroDuration());
   }
   if (hub_ != nullptr)
     hub_->Shutdown(failure.ok() ? "the controller shuts down" : "the controller failed");

@@ -1,0 +1,71 @@
+// Few tokens: see kernels/tile/skinny_gemm.cuh for the schedule.
+#include "kernels/linear/linear_kernel.h"
+#include "kernels/ptx/launch.cuh"
+#include "kernels/tile/skinny_gemm.cuh"
+
+namespace millrace {
+namespace {
+
+template <int kShape>
+struct Traits {
+  static constexpr LinearSkinnyShape kS = kLinearSkinnyShapes[kShape];
+  using Gemm = SkinnyGemm<kS.row_tiles, kS.token_tiles, kS.warps, kS.unroll>;
+};
+
+__device__ __forceinline__ float Bias(const LinearKernelArgs& args, int output) {
+  if (args.bias == nullptr) return 0;
+  if (args.bias_bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(args.bias)[output]);
+  return static_cast<const float*>(args.bias)[output];
+}
+
+template <int kShape>
+__global__ void __launch_bounds__(Traits<kShape>::Gemm::kThreads,
+                                  Traits<kShape>::kS.blocks_per_sm)
+    LinearSkinny(const __grid_constant__ LinearKernelArgs args) {
+  using Gemm = typename Traits<kShape>::Gemm;
+  __shared__ typename Gemm::Shared shared;
+  const int first_row = blockIdx.x * Gemm::kRows;
+  const SkinnyOperands operands = {.x = static_cast<const __nv_bfloat16*>(args.x),
+                                   .weight = static_cast<const __nv_bfloat16*>(args.weight),
+                                   .x_stride = args.x_stride,
+                                   .weight_stride = args.weight_stride,
+                                   .tokens = args.tokens,
+                                   .inputs = args.inputs,
+                                   .outputs = args.outputs};
+  Gemm::Run(operands, first_row, shared);
+  for (int i = threadIdx.x; i < Gemm::kRows * args.tokens; i += Gemm::kThreads) {
+    const int output = first_row + i % Gemm::kRows;
+    const int token = i / Gemm::kRows;
+    if (output >= args.outputs) continue;
+    const float y = Gemm::Sum(shared, i % Gemm::kRows, token) + Bias(args, output);
+    const int64_t at = token * args.y_stride + output;
+    if (args.y_bf16) {
+      static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(y);
+    } else {
+      static_cast<float*>(args.y)[at] = y;
+    }
+  }
+}
+
+template <int kShape>
+cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
+  using Gemm = typename Traits<kShape>::Gemm;
+  const LaunchShape shape = {
+      .grid = dim3(static_cast<unsigned>((args.outputs + Gemm::kRows - 1) / Gemm::kRows)),
+      .block = dim3(Gemm::kThreads)};
+  return Launch(LinearSkinny<kShape>, shape, stream, args);
+}
+
+using LaunchFn = cudaError_t (*)(const LinearKernelArgs&, cudaStream_t);
+constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>,
+                                LaunchWith<4>, LaunchWith<5>, LaunchWith<6>};
+static_assert(sizeof(kLaunch) / sizeof(LaunchFn) ==
+              sizeof(kLinearSkinnyShapes) / sizeof(LinearSkinnyShape));
+
+}  // namespace
+
+cudaError_t LaunchLinearSkinny(int shape, const LinearKernelArgs& args, cudaStream_t stream) {
+  return kLaunch[shape](args, stream);
+}
+
+}  // namespace millrace
