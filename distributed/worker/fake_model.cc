@@ -1,6 +1,7 @@
 #include "distributed/worker/fake_model.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,7 +33,28 @@ class FakeModel final : public RankModel {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<StepResult> Step(const StepPlan& plan) override {
+  // Does the step at once.
+  absl::Status Launch(const StepPlan& plan) override {
+    ASSIGN_OR_RETURN(StepResult result, Step(plan));
+    done_.push_back(std::move(result));
+    return absl::OkStatus();
+  }
+  int InFlight() const override { return static_cast<int>(done_.size()); }
+  absl::StatusOr<bool> Ready() override { return true; }
+  absl::StatusOr<StepResult> Collect() override {
+    StepResult result = std::move(done_.front());
+    done_.pop_front();
+    return result;
+  }
+
+ private:
+  struct Slot {
+    SamplingParams sampling;
+    std::vector<int32_t> pages;
+    int32_t last_token = -1;
+  };
+
+  absl::StatusOr<StepResult> Step(const StepPlan& plan) {
     if (options_.step_time > absl::ZeroDuration()) absl::SleepFor(options_.step_time);
     if (options_.fail_step == plan.step && options_.fail_rank == comm_.rank()) {
       return absl::InternalError("the op that was told to fail");
@@ -47,13 +69,6 @@ class FakeModel final : public RankModel {
     }
     return result;
   }
-
- private:
-  struct Slot {
-    SamplingParams sampling;
-    std::vector<int32_t> pages;
-    int32_t last_token = -1;
-  };
 
   absl::StatusOr<SequenceResult> Run(const SequencePlan& plan) {
     Slot& slot = slots_[static_cast<size_t>(plan.slot)];
@@ -130,6 +145,7 @@ class FakeModel final : public RankModel {
   Communicator& comm_;
   std::vector<Slot> slots_;
   std::vector<int32_t> cache_;  // [pages * page_tokens]
+  std::deque<StepResult> done_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "distributed/worker/rank.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+// How often the device is asked while a step is out and nothing else is to be done.
+constexpr std::chrono::microseconds kPoll(20);
 
 // Errors that another rank's failure brings about.
 bool BlamesOthers(const absl::Status& status) {
@@ -92,10 +95,20 @@ void Rank::Loop() {
   }
   absl::Status status;
   while (status.ok()) {
+    if (StepIsOut()) {
+      const absl::StatusOr<bool> sent = SendReady();
+      status = sent.status();
+      if (!sent.ok() || *sent) continue;
+    }
     worker::ControllerMessage message;
     {
       std::unique_lock<std::mutex> lock(mu_);
-      changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
+      const auto woken = [&] { return stopped_ || !queue_.empty(); };
+      if (!StepIsOut()) {
+        changed_.wait(lock, woken);
+      } else if (!changed_.wait_for(lock, kPoll, woken)) {
+        continue;
+      }
       if (stopped_) break;
       message = std::move(queue_.front());
       queue_.pop_front();
@@ -231,16 +244,22 @@ absl::Status Rank::OnStep(const worker::StepPlan& proto) {
   if (model_ == nullptr) return absl::InternalError("an unexpected step");
   ASSIGN_OR_RETURN(const StepPlan plan, FromProto(proto, limits_));
   step_ = plan.step;
-  ASSIGN_OR_RETURN(const StepResult result, model_->Step(plan));
+  return model_->Launch(plan);
+}
+
+absl::StatusOr<bool> Rank::SendReady() {
+  ASSIGN_OR_RETURN(const bool ready, model_->Ready());
+  if (!ready) return false;
+  ASSIGN_OR_RETURN(const StepResult result, model_->Collect());
   worker::WorkerMessage message;
   if (rank_ == 0) {
     *message.mutable_step_done() = ToProto(result);
   } else {
-    message.mutable_step_done()->set_step(plan.step);
+    message.mutable_step_done()->set_step(result.step);
   }
-  step_ = 0;
+  if (!StepIsOut()) step_ = 0;
   send_(message);
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace millrace

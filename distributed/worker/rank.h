@@ -67,6 +67,9 @@ class Rank final {
   absl::Status OnLoad();
   absl::Status OnConfigure(const worker::Configure& configure);
   absl::Status OnStep(const worker::StepPlan& plan);
+  // Sends the oldest step's result if it is ready; whether it was.
+  absl::StatusOr<bool> SendReady();
+  bool StepIsOut() const { return model_ != nullptr && model_->InFlight() > 0; }
   std::shared_ptr<WatchedCommunicator> communicator() const;
 
   RankOptions options_;  // the rank's thread, once it runs

@@ -24,7 +24,11 @@ class RankModel {
   virtual absl::StatusOr<RankMemory> Memory() = 0;
   virtual int32_t VocabSize() const = 0;
   virtual absl::Status AllocateCache(int32_t num_pages) = 0;
-  virtual absl::StatusOr<StepResult> Step(const StepPlan& plan) = 0;
+  // As ModelRunner's: steps are launched ahead, and collected in order once they are ready.
+  virtual absl::Status Launch(const StepPlan& plan) = 0;
+  virtual int InFlight() const = 0;
+  virtual absl::StatusOr<bool> Ready() = 0;
+  virtual absl::StatusOr<StepResult> Collect() = 0;
 };
 
 class RankModelFactory {

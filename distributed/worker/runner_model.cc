@@ -19,7 +19,10 @@ class RunnerModel final : public RankModel {
   absl::Status AllocateCache(int32_t num_pages) override {
     return runner_->AllocateCache(num_pages);
   }
-  absl::StatusOr<StepResult> Step(const StepPlan& plan) override { return runner_->Step(plan); }
+  absl::Status Launch(const StepPlan& plan) override { return runner_->Launch(plan); }
+  int InFlight() const override { return runner_->in_flight(); }
+  absl::StatusOr<bool> Ready() override { return runner_->Ready(); }
+  absl::StatusOr<StepResult> Collect() override { return runner_->Collect(); }
 
  private:
   const std::unique_ptr<ModelRunner> runner_;

@@ -23,6 +23,8 @@ struct ForwardBatch {
   TensorView kv_len;       // [B] i32, this step's tokens included
   // The written plan of attention (WritePagedAttentionPlan); empty on the CPU.
   TensorView attention_plan_data;
+  // [slots] i32: what the negative ids of token_ids stand for (EmbeddingArgs).
+  TensorView last_tokens;
   // The host's copy, for plans.
   absl::Span<const int32_t> host_q_start;
   absl::Span<const int32_t> host_kv_len;

@@ -39,10 +39,11 @@ absl::StatusOr<VocabParallelEmbedding> VocabParallelEmbedding::Load(const VocabC
   return layer;
 }
 
-absl::Status VocabParallelEmbedding::Forward(ForwardContext& ctx, const TensorView& token_ids,
+absl::Status VocabParallelEmbedding::Forward(ForwardContext& ctx, const ForwardBatch& batch,
                                              const TensorView& out) const {
   // Ids of other ranks give rows of zeros here.
-  RETURN_IF_ERROR(Embedding(ctx.op, {.ids = token_ids,
+  RETURN_IF_ERROR(Embedding(ctx.op, {.ids = batch.token_ids,
+                                     .last_tokens = batch.last_tokens,
                                      .table = table_.view,
                                      .first_id = static_cast<int32_t>(rows_.begin),
                                      .y = out}));

@@ -26,8 +26,7 @@ class VocabParallelEmbedding final {
                                                      const std::string& name, LoadContext& ctx);
 
   // out[t] = row token_ids[t] of the table, on every rank; out is [T, hidden].
-  absl::Status Forward(ForwardContext& ctx, const TensorView& token_ids,
-                       const TensorView& out) const;
+  absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& out) const;
 
   // This rank's rows, for a head that is tied to them.
   const TensorView& table() const { return table_.view; }

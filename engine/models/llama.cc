@@ -115,7 +115,7 @@ absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
   ASSIGN_OR_RETURN(const TensorView delta,
                    TakeActivation(scope, ctx.op, hidden.dtype, tokens, hidden_size()));
 
-  RETURN_IF_ERROR(embed_tokens_.Forward(ctx, batch.token_ids, residual));
+  RETURN_IF_ERROR(embed_tokens_.Forward(ctx, batch, residual));
   RETURN_IF_ERROR(layers_[0].input_norm.Forward(ctx.op, residual, hidden));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];

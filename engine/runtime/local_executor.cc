@@ -1,6 +1,7 @@
 #include "engine/runtime/local_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
 
 namespace millrace {
 namespace {
@@ -47,8 +49,9 @@ class LocalExecutor::Rank final {
     thread_.join();
   }
 
-  // The task runs on the rank's thread after all earlier ones.
-  void Post(std::function<absl::StatusOr<StepResult>()> task) {
+  // The task runs on the rank's thread after all earlier ones. A task that launches a step leaves
+  // the result to the runner; every other one has an empty result.
+  void Post(std::function<absl::Status()> task) {
     {
       const std::lock_guard<std::mutex> lock(mu_);
       tasks_.push_back(std::move(task));
@@ -56,7 +59,7 @@ class LocalExecutor::Rank final {
     changed_.notify_all();
   }
 
-  // Waits for the oldest task whose result was not taken.
+  // Waits for the oldest result that was not taken.
   absl::StatusOr<StepResult> Take() {
     std::unique_lock<std::mutex> lock(mu_);
     changed_.wait(lock, [this] { return !results_.empty(); });
@@ -66,8 +69,11 @@ class LocalExecutor::Rank final {
   }
 
   absl::Status Load(const LocalExecutorConfig& config, const LoadProgress& progress) {
-    const int threads = std::max(1, config.threads / comm_.size());
-    ASSIGN_OR_RETURN(device_, CpuDevice::Create(threads));
+    if (config.device == DeviceType::kCuda) {
+      ASSIGN_OR_RETURN(device_, CreateCudaDevice(config.cuda_device));
+    } else {
+      ASSIGN_OR_RETURN(device_, CpuDevice::Create(std::max(1, config.threads / comm_.size())));
+    }
     ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, comm_, progress));
     return absl::OkStatus();
   }
@@ -77,29 +83,61 @@ class LocalExecutor::Rank final {
   Communicator& comm() { return comm_; }
 
  private:
+  bool StepIsOut() const { return runner_ != nullptr && runner_->in_flight() > 0; }
+
   void Loop() {
+    // How often the device is asked while nothing else is to be done.
+    constexpr auto kPoll = std::chrono::microseconds(20);
     std::unique_lock<std::mutex> lock(mu_);
-    while (true) {
-      changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
-      if (stop_) return;
-      const std::function<absl::StatusOr<StepResult>()> task = std::move(tasks_.front());
-      tasks_.pop_front();
-      lock.unlock();
-      absl::StatusOr<StepResult> result = task();
-      if (!result.ok()) comm_.Abort();  // the peers must not wait for this rank
-      lock.lock();
-      results_.push_back(std::move(result));
-      changed_.notify_all();
+    while (!stop_) {
+      if (StepIsOut()) {
+        const absl::StatusOr<bool> ready = runner_->Ready();
+        if (!ready.ok() || *ready) {
+          lock.unlock();
+          absl::StatusOr<StepResult> result = runner_->Collect();
+          lock.lock();
+          Finish(std::move(result));
+          continue;
+        }
+      }
+      const auto woken = [this] { return stop_ || !tasks_.empty(); };
+      if (!StepIsOut()) {
+        changed_.wait(lock, woken);
+      } else if (!changed_.wait_for(lock, kPoll, woken)) {
+        continue;
+      }
+      if (!stop_) RunTask(lock);
     }
   }
 
+  void RunTask(std::unique_lock<std::mutex>& lock) {
+    const std::function<absl::Status()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    const int before = runner_ == nullptr ? 0 : runner_->in_flight();
+    const absl::Status status = task();
+    const bool launched = runner_ != nullptr && runner_->in_flight() > before;
+    lock.lock();
+    if (!status.ok()) {
+      Finish(status);
+    } else if (!launched) {
+      Finish(StepResult());
+    }
+  }
+
+  void Finish(absl::StatusOr<StepResult> result) {
+    if (!result.ok()) comm_.Abort();  // the peers must not wait for this rank
+    results_.push_back(std::move(result));
+    changed_.notify_all();
+  }
+
   Communicator& comm_;
-  std::unique_ptr<CpuDevice> device_;    // made and used by the rank's thread
+  std::unique_ptr<Device> device_;       // made and used by the rank's thread
   std::unique_ptr<ModelRunner> runner_;  // likewise
 
   std::mutex mu_;  // guards the three below
   std::condition_variable changed_;
-  std::deque<std::function<absl::StatusOr<StepResult>()>> tasks_;
+  std::deque<std::function<absl::Status()>> tasks_;
   std::deque<absl::StatusOr<StepResult>> results_;
   bool stop_ = false;
   std::thread thread_;  // last: it uses all above
@@ -108,10 +146,7 @@ class LocalExecutor::Rank final {
 template <typename Body>
 absl::Status LocalExecutor::OnAllRanks(const Body& body) {
   for (std::unique_ptr<Rank>& rank : ranks_) {
-    rank->Post([&body, &rank]() -> absl::StatusOr<StepResult> {
-      RETURN_IF_ERROR(body(*rank));
-      return StepResult();
-    });
+    rank->Post([&body, &rank] { return body(*rank); });
   }
   std::vector<absl::Status> statuses;
   for (std::unique_ptr<Rank>& rank : ranks_) statuses.push_back(rank->Take().status());
@@ -135,6 +170,10 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
         absl::StrCat("tensor_parallel_size = ", config.tensor_parallel_size,
                      ", threads = ", config.threads, ", want at least 1 of each"));
   }
+  if (config.device == DeviceType::kCuda && config.tensor_parallel_size != 1) {
+    return absl::UnimplementedError(
+        "tensor parallelism over GPUs needs a process for each rank: start workers");
+  }
   std::unique_ptr<LocalExecutor> executor(new LocalExecutor(config.tensor_parallel_size));
   RETURN_IF_ERROR(executor->OnAllRanks([&](Rank& rank) {
     return rank.Load(config, rank.comm().rank() == 0 ? progress : LoadProgress());
@@ -147,8 +186,12 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
   return executor;
 }
 
-absl::Status LocalExecutor::AllocateCache(int32_t num_pages) {
-  return OnAllRanks([&](Rank& rank) { return rank.runner().AllocateCache(num_pages); });
+absl::Status LocalExecutor::AllocateCache(int32_t num_pages,
+                                          const DecodeGraphs::Progress& progress) {
+  return OnAllRanks([&](Rank& rank) {
+    return rank.runner().AllocateCache(
+        num_pages, rank.comm().rank() == 0 ? progress : DecodeGraphs::Progress());
+  });
 }
 
 absl::Status LocalExecutor::Launch(const StepPlan& plan) {
@@ -156,7 +199,7 @@ absl::Status LocalExecutor::Launch(const StepPlan& plan) {
   // Owned by the tasks of all ranks, whichever ends last.
   const std::shared_ptr<const StepPlan> shared = std::make_shared<StepPlan>(plan);
   for (std::unique_ptr<Rank>& rank : ranks_) {
-    rank->Post([shared, &rank] { return rank->runner().Step(*shared); });
+    rank->Post([shared, &rank] { return rank->runner().Launch(*shared); });
   }
   ++launched_;
   return absl::OkStatus();

@@ -11,18 +11,22 @@
 #include "engine/config/model_config.h"
 #include "engine/layers/weight_loader.h"
 #include "engine/parallel/thread_group.h"
+#include "engine/runtime/decode_graphs.h"
 #include "engine/runtime/runner_config.h"
 #include "engine/runtime/step_executor.h"
+#include "kernels/core/device.h"
 
 namespace millrace {
 
 struct LocalExecutorConfig {
   RunnerConfig runner;
   int32_t tensor_parallel_size = 1;
-  int32_t threads = 1;  // CPU threads of all ranks together; each rank gets at least one
+  DeviceType device = DeviceType::kCpu;
+  int32_t threads = 1;      // CPU threads of all ranks together; each rank gets at least one
+  int32_t cuda_device = 0;  // CUDA, which takes one rank here: more are processes of their own
 };
 
-// Engine thread only. Each rank has its own thread, CPU device and model shard.
+// Engine thread only. Each rank has its own thread, device and model shard.
 class LocalExecutor final : public StepExecutor {
  public:
   // Loads the model on all ranks and returns when every one is ready, or with the error of the rank
@@ -37,7 +41,8 @@ class LocalExecutor final : public StepExecutor {
   const ModelConfig& model_config() const { return model_config_; }
 
   // On every rank. Once, before the first Launch. `num_pages` is what the scheduler hands out.
-  absl::Status AllocateCache(int32_t num_pages);
+  // `progress` reports rank 0's captured graphs, on rank 0's thread.
+  absl::Status AllocateCache(int32_t num_pages, const DecodeGraphs::Progress& progress = {});
 
   absl::Status Launch(const StepPlan& plan) override;
   absl::StatusOr<StepResult> Collect() override;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kernels/core/dtype.h"
 
@@ -22,7 +23,15 @@ struct RunnerConfig {
   int32_t max_num_batched_tokens = 2048;  // tokens of one step
   int32_t max_model_len = 0;              // > 0: resolved by the controller
   uint64_t seed = 0;                      // of dummy weights
+  bool enforce_eager = false;             // never captures graphs
+  // Batch sizes to capture decode graphs for; empty: DefaultGraphSizes(max_num_seqs). Sizes above
+  // max_num_seqs are left out.
+  std::vector<int32_t> cuda_graph_sizes;
 };
+
+// 1, 2, 4, then every eighth up to 64, every sixteenth up to 256, and max_num_seqs itself where it
+// is smaller: a batch is padded by an eighth at most from 64 on.
+std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs);
 
 // What a rank reports once its weights are loaded, before the cache is sized.
 struct RankMemory {

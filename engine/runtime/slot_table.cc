@@ -192,17 +192,25 @@ void SlotTable::Apply(const StepPlan& plan) {
   last_step_ = plan.step;
   for (const SequencePlan& s : plan.sequences) {
     Slot& slot = slots_[static_cast<size_t>(s.slot)];
-    if (s.init.has_value()) slot = MakeSlot(*s.init, limits_.vocab_size);
+    if (s.init.has_value()) {
+      const uint32_t sequence = slot.sequence + 1;
+      slot = MakeSlot(*s.init, limits_.vocab_size);
+      slot.sequence = sequence;
+    }
     slot.pages.insert(slot.pages.end(), s.new_pages.begin(), s.new_pages.end());
     slot.cached_tokens = s.position + s.num_tokens();
+    if (!s.sample) continue;
+    slot.has_sample = true;
+    ++slot.unrecorded;
+    ++slot.output_tokens;
   }
 }
 
-void SlotTable::RecordSample(int32_t index, int32_t token) {
+void SlotTable::RecordSample(int32_t index, uint32_t sequence, int32_t token) {
   Slot& slot = slots_[static_cast<size_t>(index)];
-  slot.has_sample = true;
+  if (slot.sequence != sequence) return;
+  --slot.unrecorded;
   slot.last_token = token;
-  ++slot.output_tokens;
   if (token >= 0 && slot.sampling.has_penalties()) slot.counts.AddOutput(token);
 }
 

@@ -45,12 +45,14 @@ class TokenCounts final {
 
 struct Slot {
   bool occupied = false;
+  uint32_t sequence = 0;  // counts the sequences that were put here
   SamplingParams sampling;
   std::vector<int32_t> pages;
   int32_t cached_tokens = 0;  // whose rows are in the cache, the latest applied plan included
-  int32_t output_tokens = 0;  // sampled so far
-  bool has_sample = false;    // something was sampled in this slot; last_token says what
-  int32_t last_token = -1;    // -1 after a numeric fault
+  int32_t output_tokens = 0;  // sampled so far, the latest applied plan included
+  bool has_sample = false;    // something was sampled in this slot
+  int32_t unrecorded = 0;     // samples of applied plans that are not known here yet
+  int32_t last_token = -1;    // known last; -1 after a numeric fault
   TokenCounts counts;         // kept only where the sampling params have penalties
   // Of the sampling params, as the sampling op takes them.
   std::vector<int32_t> bias_ids;
@@ -70,12 +72,13 @@ class SlotTable final {
   // page or position can reach outside the rank's memory.
   absl::Status Validate(const StepPlan& plan) const;
 
-  // Takes the plan's inits and pages over and advances cached_tokens.
+  // Takes the plan's inits and pages over, advances cached_tokens and counts what will be sampled.
   // REQUIRES: Validate(plan).ok().
   void Apply(const StepPlan& plan);
 
-  // Remembers what was sampled, -1 for a numeric fault.
-  void RecordSample(int32_t slot, int32_t token);
+  // Remembers what was sampled, -1 for a numeric fault; nothing when the slot has gone to another
+  // sequence than Slot::sequence said after Apply.
+  void RecordSample(int32_t slot, uint32_t sequence, int32_t token);
 
   // REQUIRES: 0 <= index < max_num_seqs.
   const Slot& slot(int32_t index) const { return slots_[static_cast<size_t>(index)]; }

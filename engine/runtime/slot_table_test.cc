@@ -44,19 +44,41 @@ StepPlan Decode(int64_t step, int32_t position) {
 TEST(SlotTableTest, KeepsPagesTokensAndSamples) {
   SlotTable slots(kLimits);
   ASSERT_TRUE(slots.Validate(OneSequence(7)).ok());
-  slots.Apply(OneSequence(7));
+  StepPlan prompt = OneSequence(7);
+  prompt.sequences[0].sample = true;
+  slots.Apply(prompt);
+  EXPECT_EQ(slots.slot(1).unrecorded, 1);
   EXPECT_EQ(slots.slot(1).pages, (std::vector<int32_t>{3, 9}));
   EXPECT_EQ(slots.slot(1).cached_tokens, 5);
-  slots.RecordSample(1, 42);
+  slots.RecordSample(1, slots.slot(1).sequence, 42);
+  EXPECT_EQ(slots.slot(1).unrecorded, 0);
   EXPECT_EQ(slots.slot(1).last_token, 42);
   EXPECT_EQ(slots.slot(1).output_tokens, 1);
   ASSERT_TRUE(slots.Validate(Decode(8, 5)).ok()) << slots.Validate(Decode(8, 5));
   slots.Apply(Decode(8, 5));
   EXPECT_EQ(slots.slot(1).cached_tokens, 6);
   // A new sequence forgets the old one.
-  slots.Apply(OneSequence(9));
+  StepPlan other = OneSequence(9);
+  other.sequences[0].sample = false;
+  slots.Apply(other);
   EXPECT_EQ(slots.slot(1).cached_tokens, 5);
   EXPECT_FALSE(slots.slot(1).has_sample);
+}
+
+// A step may be launched before the one ahead of it is collected.
+TEST(SlotTableTest, ASampleThatComesTooLateIsForgotten) {
+  SlotTable slots(kLimits);
+  StepPlan plan = OneSequence(1);
+  plan.sequences[0].sample = true;
+  slots.Apply(plan);
+  const uint32_t first = slots.slot(1).sequence;
+  plan.step = 2;
+  slots.Apply(plan);
+  slots.RecordSample(1, first, 42);
+  EXPECT_EQ(slots.slot(1).unrecorded, 1);
+  EXPECT_EQ(slots.slot(1).last_token, -1);
+  slots.RecordSample(1, slots.slot(1).sequence, 43);
+  EXPECT_EQ(slots.slot(1).last_token, 43);
 }
 
 TEST(SlotTableTest, CountsHistoryForPenalties) {
@@ -67,9 +89,10 @@ TEST(SlotTableTest, CountsHistoryForPenalties) {
   init.history = {5, 99, 5, 7, 7};
   init.prompt_tokens = 3;
   init.output_tokens = 2;
+  plan.sequences[0].sample = true;
   ASSERT_TRUE(slots.Validate(plan).ok());
   slots.Apply(plan);
-  slots.RecordSample(1, 5);
+  slots.RecordSample(1, slots.slot(1).sequence, 5);
   EXPECT_EQ(slots.slot(1).counts.ids(), (std::vector<int32_t>{5, 99, 7}));
   EXPECT_EQ(slots.slot(1).counts.output_counts(), (std::vector<int32_t>{1, 0, 2}));
   EXPECT_EQ(slots.slot(1).output_tokens, 3);
@@ -188,7 +211,9 @@ const BadPlan kBadLaterPlans[] = {
 
 TEST(SlotTableTest, RefusesEveryBadLaterPlan) {
   SlotTable slots(kLimits);
-  slots.Apply(OneSequence(1));
+  StepPlan prompt = OneSequence(1);
+  prompt.sequences[0].sample = false;
+  slots.Apply(prompt);
   for (const BadPlan& bad : kBadLaterPlans) {
     StepPlan plan = Decode(2, 5);
     bad.edit(plan);

@@ -1,101 +1,146 @@
 #include "engine/runtime/step_batch.h"
 
 #include <algorithm>
-
-#include "kernels/core/status.h"
+#include <initializer_list>
 
 namespace millrace {
+namespace {
 
-StepBatch::Layout StepBatch::LayoutOf(const PlanLimits& limits) {
-  constexpr int64_t kAlignment = 256;
-  int64_t next = 0;
-  const auto place = [&](int64_t bytes) {
-    const int64_t offset = next;
-    next += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return offset;
-  };
-  const int64_t tokens = limits.max_num_batched_tokens;
-  const int64_t sequences = limits.max_num_seqs;
-  Layout layout;
-  layout.cache_slots = place(tokens * 8);
-  layout.token_ids = place(tokens * 4);
-  layout.positions = place(tokens * 4);
-  layout.q_start = place((sequences + 1) * 4);
-  layout.kv_len = place(sequences * 4);
-  layout.page_table = place(sequences * limits.max_pages_per_sequence() * 4);
-  layout.total = next;
-  return layout;
+// One array of the batch on both sides.
+template <typename T>
+struct Column {
+  T* host = nullptr;
+  TensorView view;
+};
+
+template <typename T>
+Column<T> TakeColumn(StepStaging& staging, DType dtype, std::initializer_list<int64_t> shape,
+                     DeviceType device) {
+  int64_t count = 1;
+  for (const int64_t n : shape) count *= n;
+  const StepStaging::Block block = staging.Take(count * DTypeBytes(dtype));
+  return {.host = reinterpret_cast<T*>(block.host),
+          .view = TensorView::Of(block.device, dtype, shape, device)};
 }
 
-absl::StatusOr<StepBatch> StepBatch::Create(const PlanLimits& limits, Device& device) {
-  StepBatch batch;
-  batch.layout_ = LayoutOf(limits);
-  batch.page_tokens_ = limits.page_tokens;
-  batch.device_ = &device;
-  batch.device_type_ = device.type();
-  ASSIGN_OR_RETURN(batch.memory_, device.Allocate(batch.layout_.total));
-  batch.host_ = static_cast<char*>(batch.memory_.data());
-  if (device.type() != DeviceType::kCpu) {
-    batch.staging_.resize(static_cast<size_t>(batch.layout_.total));
-    batch.host_ = batch.staging_.data();
+class Packer final {
+ public:
+  Packer(const BatchShape& shape, DeviceType device, StepStaging& staging)
+      : shape_(shape), device_(device) {
+    cache_slots_ = TakeColumn<int64_t>(staging, DType::kI64, {shape.tokens}, device);
+    token_ids_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.tokens}, device);
+    positions_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.tokens}, device);
+    q_start_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences + 1}, device);
+    kv_len_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences}, device);
+    page_table_ =
+        TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences, shape.table_pages}, device);
+    q_start_.host[0] = 0;
   }
-  return batch;
-}
 
-TensorView StepBatch::View(int64_t offset, DType dtype,
-                           std::initializer_list<int64_t> shape) const {
-  return TensorView::Of(static_cast<char*>(memory_.data()) + offset, dtype, shape, device_type_);
-}
+  void AddSequence(const SequencePlan& plan, const SlotTable& slots) {
+    const Slot& slot = slots.slot(plan.slot);
+    const int32_t tokens = plan.num_tokens();
+    EndSequence(tokens, plan.position + tokens, slot.pages);
+    const int32_t page_tokens = slots.limits().page_tokens;
+    for (int32_t i = 0; i < tokens; ++i) {
+      const int32_t position = plan.position + i;
+      const int64_t page = slot.pages[static_cast<size_t>(position / page_tokens)];
+      AddToken(
+          plan.tokens.empty() ? LastToken(plan.slot, slot) : plan.tokens[static_cast<size_t>(i)],
+          position, page * page_tokens + position % page_tokens);
+    }
+  }
 
-void StepBatch::PackSequence(const SequencePlan& plan, const Slot& slot, int64_t sequence) {
-  int32_t* q_start = Host<int32_t>(layout_.q_start);
-  const int32_t first = q_start[sequence];
-  const int32_t tokens = plan.num_tokens();
-  q_start[sequence + 1] = first + tokens;
-  Host<int32_t>(layout_.kv_len)[sequence] = plan.position + tokens;
-  int32_t* table = Host<int32_t>(layout_.page_table) + sequence * table_pages_;
-  std::fill(std::copy(slot.pages.begin(), slot.pages.end(), table), table + table_pages_, -1);
-  for (int32_t i = 0; i < tokens; ++i) {
+  void AddWarmUp() {
+    EndSequence(1, 1, {0});
+    AddToken(0, 0, -1);
+  }
+
+  ForwardBatch Finish() {
+    while (sequences_ < shape_.sequences) EndSequence(0, 0, {});
+    while (tokens_ < shape_.tokens) AddToken(0, 0, -1);
+    ForwardBatch batch;
+    batch.token_ids = token_ids_.view;
+    batch.positions = positions_.view;
+    batch.cache_slots = cache_slots_.view;
+    batch.page_table = page_table_.view;
+    batch.q_start = q_start_.view;
+    batch.kv_len = kv_len_.view;
+    const size_t b = static_cast<size_t>(shape_.sequences);
+    batch.host_q_start = absl::MakeConstSpan(q_start_.host, b + 1);
+    batch.host_kv_len = absl::MakeConstSpan(kv_len_.host, b);
+    return batch;
+  }
+
+ private:
+  int32_t LastToken(int32_t index, const Slot& slot) const {
+    if (device_ != DeviceType::kCpu) return -1 - index;
     // After a numeric fault there is no last token; any id does, since the result is dropped.
-    const int32_t id =
-        plan.tokens.empty() ? std::max(0, slot.last_token) : plan.tokens[static_cast<size_t>(i)];
-    const int32_t position = plan.position + i;
-    const int64_t page = slot.pages[static_cast<size_t>(position / page_tokens_)];
-    Host<int32_t>(layout_.token_ids)[first + i] = id;
-    Host<int32_t>(layout_.positions)[first + i] = position;
-    Host<int64_t>(layout_.cache_slots)[first + i] = page * page_tokens_ + position % page_tokens_;
+    return std::max(0, slot.last_token);
   }
-}
 
-absl::StatusOr<ForwardBatch> StepBatch::Pack(const StepPlan& plan, const SlotTable& slots,
-                                             Stream stream) {
-  table_pages_ = 0;
+  void EndSequence(int32_t tokens, int32_t kv_len, const std::vector<int32_t>& pages) {
+    q_start_.host[sequences_ + 1] = q_start_.host[sequences_] + tokens;
+    kv_len_.host[sequences_] = kv_len;
+    int32_t* table = page_table_.host + sequences_ * shape_.table_pages;
+    std::fill(std::copy(pages.begin(), pages.end(), table), table + shape_.table_pages, -1);
+    ++sequences_;
+  }
+
+  void AddToken(int32_t id, int32_t position, int64_t cache_slot) {
+    token_ids_.host[tokens_] = id;
+    positions_.host[tokens_] = position;
+    cache_slots_.host[tokens_] = cache_slot;
+    ++tokens_;
+  }
+
+  const BatchShape& shape_;
+  const DeviceType device_;
+  Column<int64_t> cache_slots_;
+  Column<int32_t> token_ids_, positions_, q_start_, kv_len_, page_table_;
+  int64_t sequences_ = 0;  // so far
+  int64_t tokens_ = 0;
+};
+
+}  // namespace
+
+BatchShape ShapeOf(const StepPlan& plan, const SlotTable& slots) {
+  BatchShape shape = {.tokens = plan.num_tokens(),
+                      .sequences = static_cast<int64_t>(plan.sequences.size()),
+                      .table_pages = 0};
   for (const SequencePlan& s : plan.sequences) {
     const int64_t pages = static_cast<int64_t>(slots.slot(s.slot).pages.size());
-    table_pages_ = std::max(table_pages_, pages);
+    shape.table_pages = std::max(shape.table_pages, pages);
   }
-  Host<int32_t>(layout_.q_start)[0] = 0;
-  const int64_t sequences = static_cast<int64_t>(plan.sequences.size());
-  for (int64_t b = 0; b < sequences; ++b) {
-    const SequencePlan& s = plan.sequences[static_cast<size_t>(b)];
-    PackSequence(s, slots.slot(s.slot), b);
+  return shape;
+}
+
+BatchShape LargestShape(const PlanLimits& limits) {
+  return {.tokens = limits.max_num_batched_tokens,
+          .sequences = limits.max_num_seqs,
+          .table_pages = limits.max_pages_per_sequence()};
+}
+
+int64_t PackedBytes(const BatchShape& s) {
+  int64_t bytes = 0;
+  for (const int64_t column : {s.tokens * 8, s.tokens * 4, s.tokens * 4, (s.sequences + 1) * 4,
+                               s.sequences * 4, s.sequences * s.table_pages * 4}) {
+    bytes += StepStaging::Rounded(column);
   }
-  const int64_t used = layout_.page_table + sequences * table_pages_ * 4;
-  if (!staging_.empty()) {
-    RETURN_IF_ERROR(device_->Copy(memory_.data(), host_, used, CopyKind::kHostToDevice, stream));
-  }
-  const int64_t tokens = plan.num_tokens();
-  ForwardBatch batch;
-  batch.token_ids = View(layout_.token_ids, DType::kI32, {tokens});
-  batch.positions = View(layout_.positions, DType::kI32, {tokens});
-  batch.cache_slots = View(layout_.cache_slots, DType::kI64, {tokens});
-  batch.page_table = View(layout_.page_table, DType::kI32, {sequences, table_pages_});
-  batch.q_start = View(layout_.q_start, DType::kI32, {sequences + 1});
-  batch.kv_len = View(layout_.kv_len, DType::kI32, {sequences});
-  const size_t b = static_cast<size_t>(sequences);
-  batch.host_q_start = absl::MakeConstSpan(Host<int32_t>(layout_.q_start), b + 1);
-  batch.host_kv_len = absl::MakeConstSpan(Host<int32_t>(layout_.kv_len), b);
-  return batch;
+  return bytes;
+}
+
+ForwardBatch PackStep(const StepPlan& plan, const SlotTable& slots, const BatchShape& shape,
+                      DeviceType device, StepStaging& staging) {
+  Packer packer(shape, device, staging);
+  for (const SequencePlan& s : plan.sequences) packer.AddSequence(s, slots);
+  return packer.Finish();
+}
+
+ForwardBatch PackWarmUp(const BatchShape& shape, DeviceType device, StepStaging& staging) {
+  Packer packer(shape, device, staging);
+  for (int64_t i = 0; i < shape.sequences; ++i) packer.AddWarmUp();
+  return packer.Finish();
 }
 
 }  // namespace millrace

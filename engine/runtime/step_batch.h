@@ -3,51 +3,40 @@
 #define ENGINE_RUNTIME_STEP_BATCH_H_
 
 #include <cstdint>
-#include <vector>
 
-#include "absl/status/statusor.h"
 #include "engine/layers/forward_context.h"
 #include "engine/runtime/slot_table.h"
+#include "engine/runtime/step_staging.h"
 #include "kernels/core/device.h"
 
 namespace millrace {
 
-// Buffers for the largest step that the limits allow, made once; their addresses never change.
-// Worker thread. The device must outlive it.
-class StepBatch final {
- public:
-  static absl::StatusOr<StepBatch> Create(const PlanLimits& limits, Device& device);
-
-  // Packs ids, positions, cache slots and page tables and copies them to the device. The returned
-  // views are valid until the next call. REQUIRES: `plan` was applied to `slots`.
-  absl::StatusOr<ForwardBatch> Pack(const StepPlan& plan, const SlotTable& slots, Stream stream);
-
-  int64_t bytes() const { return memory_.bytes(); }
-
- private:
-  // Offsets of the parts of the one buffer.
-  struct Layout {
-    int64_t cache_slots, token_ids, positions, q_start, kv_len, page_table, total;
-  };
-  static Layout LayoutOf(const PlanLimits& limits);
-
-  StepBatch() = default;
-  template <typename T>
-  T* Host(int64_t offset) {
-    return reinterpret_cast<T*>(host_ + offset);
-  }
-  TensorView View(int64_t offset, DType dtype, std::initializer_list<int64_t> shape) const;
-  void PackSequence(const SequencePlan& plan, const Slot& slot, int64_t sequence);
-
-  Layout layout_ = {};
-  int32_t page_tokens_ = 0;
-  int64_t table_pages_ = 0;  // columns of the page table in this step
-  DeviceType device_type_ = DeviceType::kCpu;
-  Device* device_ = nullptr;
-  Buffer memory_;
-  std::vector<char> staging_;  // empty on the CPU, which is packed in place
-  char* host_ = nullptr;
+// What a batch is padded to. A captured graph has one shape for ever.
+struct BatchShape {
+  int64_t tokens = 0;
+  int64_t sequences = 0;
+  int64_t table_pages = 0;  // columns of the page table
 };
+
+// Without padding. REQUIRES: `plan` was applied to `slots`.
+BatchShape ShapeOf(const StepPlan& plan, const SlotTable& slots);
+// The largest that the limits allow.
+BatchShape LargestShape(const PlanLimits& limits);
+
+// Bytes that PackStep takes of the staging.
+int64_t PackedBytes(const BatchShape& shape);
+
+// Packs ids, positions, cache slots and page tables into blocks of `staging`, for the next Flush.
+// On CUDA an id that was sampled in the slot's last step stays on the device: -1 - slot stands for
+// it (EmbeddingArgs). Padding: sequences without queries and tokens without a cache slot.
+// The host's spans are valid until the staging is used again. Leaves attention_plan_data and
+// last_tokens empty. REQUIRES: `plan` was applied to `slots` and fits the shape.
+ForwardBatch PackStep(const StepPlan& plan, const SlotTable& slots, const BatchShape& shape,
+                      DeviceType device, StepStaging& staging);
+
+// A decode step in which each sequence has one token, reads the first row of page 0 and writes
+// none: for warming up and capturing.
+ForwardBatch PackWarmUp(const BatchShape& shape, DeviceType device, StepStaging& staging);
 
 }  // namespace millrace
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernels/core/status.h"
-#include "kernels/sample/sample.h"
 
 namespace millrace {
 namespace {
@@ -25,31 +24,14 @@ void AddSequenceRows(const SequencePlan& s, int32_t sequence, int64_t first,
   }
 }
 
-SampleRow SampleRowOf(const Slot& slot, const SequencePlan& plan) {
-  const SamplingParams& p = slot.sampling;
-  SampleRow row = {.temperature = p.temperature,
-                   .top_k = p.top_k,
-                   .top_p = p.top_p,
-                   .min_p = p.min_p,
-                   .repetition_penalty = p.repetition_penalty,
-                   .frequency_penalty = p.frequency_penalty,
-                   .presence_penalty = p.presence_penalty,
-                   .num_top_logprobs = p.num_logprobs,
-                   .seed = p.seed,
-                   .position = int64_t{plan.position} + plan.num_tokens()};
-  if (p.has_penalties()) {
-    row.penalty_ids = slot.counts.ids().data();
-    row.penalty_counts = slot.counts.output_counts().data();
-    row.num_penalties = static_cast<int32_t>(slot.counts.ids().size());
+StepResult EmptyResult(const StepPlan& plan) {
+  StepResult result;
+  result.step = plan.step;
+  for (const SequencePlan& s : plan.sequences) {
+    result.sequences.emplace_back();
+    result.sequences.back().slot = s.slot;
   }
-  row.bias_ids = slot.bias_ids.data();
-  row.bias_values = slot.bias_values.data();
-  row.num_biases = static_cast<int32_t>(slot.bias_ids.size());
-  if (slot.output_tokens < p.min_tokens) {
-    row.banned_ids = slot.stop_ids.data();
-    row.num_banned = static_cast<int32_t>(slot.stop_ids.size());
-  }
-  return row;
+  return result;
 }
 
 // `count` alternatives, or as many as there are before an id of -1.
@@ -122,6 +104,9 @@ absl::StatusOr<StepOutputs> StepOutputs::Create(const Model& model, const PlanLi
   ASSIGN_OR_RETURN(outputs.logits_memory_, device.Allocate(outputs.max_rows_ * row_bytes));
   outputs.logits_ = TensorView::Of(outputs.logits_memory_.data(), DType::kF32,
                                    {outputs.max_rows_, model.vocab_size()}, device.type());
+  ASSIGN_OR_RETURN(outputs.last_tokens_memory_, device.Allocate(int64_t{limits.max_num_seqs} * 4));
+  outputs.last_tokens_ = TensorView::Of(outputs.last_tokens_memory_.data(), DType::kI32,
+                                        {limits.max_num_seqs}, device.type());
   RETURN_IF_ERROR(outputs.AllocateSampled(device));
   return outputs;
 }
@@ -129,6 +114,11 @@ absl::StatusOr<StepOutputs> StepOutputs::Create(const Model& model, const PlanLi
 absl::Status StepOutputs::AllocateSampled(Device& device) {
   constexpr int64_t kTop = kSampleTopLogprobs;
   ASSIGN_OR_RETURN(sampled_memory_, device.Allocate(max_rows_ * (3 + 2 * kTop) * 4));
+  if (device.type() != DeviceType::kCpu) {
+    for (Buffer& host : host_sampled_) {
+      ASSIGN_OR_RETURN(host, device.AllocateHost(sampled_memory_.bytes()));
+    }
+  }
   char* next = static_cast<char*>(sampled_memory_.data());
   const auto place = [&](DType dtype, int64_t columns) {
     const TensorView view = columns == 1
@@ -149,27 +139,143 @@ int64_t StepOutputs::WorkspaceBytes(Device& device) const {
   return SampleWorkspaceBytes(device, max_rows_, model_->vocab_size());
 }
 
-absl::StatusOr<StepResult> StepOutputs::Compute(ForwardContext& ctx, const StepPlan& plan,
-                                                const SlotTable& slots, const TensorView& hidden) {
-  StepResult result;
-  result.step = plan.step;
-  for (const SequencePlan& s : plan.sequences) {
-    result.sequences.emplace_back();
-    result.sequences.back().slot = s.slot;
-  }
+int64_t StepOutputs::bytes() const {
+  return rows_memory_.bytes() + logits_memory_.bytes() + sampled_memory_.bytes() +
+         last_tokens_memory_.bytes();
+}
+
+StepOutputs::Sampled StepOutputs::SampledRows(int64_t begin, int64_t end) const {
+  return {.ids = sampled_.ids.Rows(begin, end),
+          .flags = sampled_.flags.Rows(begin, end),
+          .logprob = sampled_.logprob.Rows(begin, end),
+          .top_ids = sampled_.top_ids.Rows(begin, end),
+          .top_logprobs = sampled_.top_logprobs.Rows(begin, end)};
+}
+
+absl::StatusOr<PendingOutputs> StepOutputs::Enqueue(ForwardContext& ctx, const StepPlan& plan,
+                                                    const SlotTable& slots,
+                                                    const TensorView& hidden,
+                                                    const SampleRow* sample_rows) {
+  PendingOutputs pending = {.result = EmptyResult(plan), .sampled = {}, .turn = 0};
   const std::vector<LogitsRow> rows = LogitsRowsOf(plan);
-  const absl::Span<const LogitsRow> all = rows;
+  const bool on_cpu = ctx.op.device.type() == DeviceType::kCpu;
+  const bool samples = !on_cpu || ctx.comm.rank() == 0;
+  const bool only_samples = std::all_of(rows.begin(), rows.end(), [](const LogitsRow& row) {
+    return row.sample && !row.raw && row.target < 0;
+  });
+  const bool deferred = only_samples && static_cast<int64_t>(rows.size()) <= max_rows_;
+  Chunk chunk = {.rows = {}, .sample_rows = sample_rows};
   for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(max_rows_)) {
-    const absl::Span<const LogitsRow> chunk = all.subspan(begin, static_cast<size_t>(max_rows_));
-    ASSIGN_OR_RETURN(const TensorView states, Gather(ctx, chunk, hidden));
-    const TensorView logits = logits_.Rows(0, static_cast<int64_t>(chunk.size()));
+    chunk.rows = absl::MakeConstSpan(rows).subspan(begin, static_cast<size_t>(max_rows_));
+    ASSIGN_OR_RETURN(const TensorView states, Gather(ctx, chunk.rows, hidden));
+    const TensorView logits = logits_.Rows(0, static_cast<int64_t>(chunk.rows.size()));
     RETURN_IF_ERROR(model_->Logits(ctx, states, logits));
+    if (!samples) continue;
+    RETURN_IF_ERROR(SampleChunk(ctx.op, chunk, slots, pending));
+    chunk.sample_rows += pending.sampled.size();
+    if (deferred) break;
+    RETURN_IF_ERROR(ctx.op.device.Synchronize(ctx.op.stream));
+    TakeSampled(pending);
     if (ctx.comm.rank() != 0) continue;
-    RETURN_IF_ERROR(SampleRows(ctx.op, slots, plan, chunk, result));
-    RETURN_IF_ERROR(ScoreRows(ctx.op, slots, chunk, result));
-    RETURN_IF_ERROR(CopyRaw(ctx.op, chunk, result));
+    RETURN_IF_ERROR(ScoreRows(ctx.op, slots, chunk.rows, pending.result));
+    RETURN_IF_ERROR(CopyRaw(ctx.op, chunk.rows, pending.result));
   }
-  return result;
+  return pending;
+}
+
+absl::Status StepOutputs::EnqueueDecode(ForwardContext& ctx, const TensorView& hidden,
+                                        const SampleRow* rows) {
+  const TensorView logits = logits_.Rows(0, hidden.dim(0));
+  RETURN_IF_ERROR(model_->Logits(ctx, hidden, logits));
+  return Sample(ctx.op, logits, rows, 0);
+}
+
+absl::StatusOr<PendingOutputs> StepOutputs::EnqueueDecodeCopy(const OpContext& op,
+                                                              const StepPlan& plan,
+                                                              const SlotTable& slots) {
+  PendingOutputs pending = {.result = EmptyResult(plan), .sampled = {}, .turn = 0};
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const Slot& slot = slots.slot(plan.sequences[i].slot);
+    pending.sampled.push_back({.sequence = i, .top_logprobs = slot.sampling.num_logprobs});
+  }
+  RETURN_IF_ERROR(CopySampled(op, pending));
+  return pending;
+}
+
+StepResult StepOutputs::Finish(PendingOutputs pending) const {
+  TakeSampled(pending);
+  return std::move(pending.result);
+}
+
+absl::Status StepOutputs::Sample(const OpContext& op, const TensorView& logits,
+                                 const SampleRow* rows, int64_t first_output) {
+  const Sampled out = SampledRows(first_output, first_output + logits.dim(0));
+  return millrace::Sample(op, {.logits = logits,
+                               .rows = rows,
+                               .ids = out.ids,
+                               .flags = out.flags,
+                               .logprob = out.logprob,
+                               .top_ids = out.top_ids,
+                               .top_logprobs = out.top_logprobs,
+                               .last_tokens = last_tokens_});
+}
+
+// The three numbers of every row in one copy, the lists only where some row asked for one.
+absl::Status StepOutputs::CopySampled(const OpContext& op, PendingOutputs& pending) {
+  turn_ = (turn_ + 1) % kStepsInFlight;
+  pending.turn = turn_;
+  const Buffer& host = host_sampled_[turn_];
+  if (host.data() == nullptr || pending.sampled.empty()) return absl::OkStatus();
+  const bool lists =
+      std::any_of(pending.sampled.begin(), pending.sampled.end(),
+                  [](const PendingOutputs::Row& row) { return row.top_logprobs > 0; });
+  const int64_t numbers = 3 * max_rows_ * 4;
+  return op.device.Copy(host.data(), sampled_memory_.data(),
+                        lists ? sampled_memory_.bytes() : numbers, CopyKind::kDeviceToHost,
+                        op.stream);
+}
+
+absl::Status StepOutputs::SampleChunk(const OpContext& op, const Chunk& chunk,
+                                      const SlotTable& slots, PendingOutputs& pending) {
+  const auto sample_run = [&](size_t begin, size_t end) -> absl::Status {
+    const int64_t first = static_cast<int64_t>(pending.sampled.size());
+    RETURN_IF_ERROR(Sample(op, logits_.Rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
+                           chunk.sample_rows + first, first));
+    for (const LogitsRow& row : chunk.rows.subspan(begin, end - begin)) {
+      const size_t sequence = static_cast<size_t>(row.sequence);
+      const Slot& slot = slots.slot(pending.result.sequences[sequence].slot);
+      pending.sampled.push_back({.sequence = sequence, .top_logprobs = slot.sampling.num_logprobs});
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForRuns(
+      chunk.rows, [](const LogitsRow& row) { return row.sample; }, sample_run));
+  return CopySampled(op, pending);
+}
+
+void StepOutputs::TakeSampled(PendingOutputs& pending) const {
+  const Buffer& host = host_sampled_[pending.turn];
+  const char* base =
+      static_cast<const char*>(host.data() == nullptr ? sampled_memory_.data() : host.data());
+  const size_t rows = static_cast<size_t>(max_rows_);
+  const int32_t* const ids = reinterpret_cast<const int32_t*>(base);
+  const int32_t* const flags = ids + rows;
+  const float* const logprob = reinterpret_cast<const float*>(flags + rows);
+  const int32_t* const top_ids = reinterpret_cast<const int32_t*>(logprob + rows);
+  const float* const top_logprobs =
+      reinterpret_cast<const float*>(top_ids + rows * kSampleTopLogprobs);
+  for (size_t i = 0; i < pending.sampled.size(); ++i) {
+    const PendingOutputs::Row& row = pending.sampled[i];
+    SequenceResult& s = pending.result.sequences[row.sequence];
+    const bool ok = flags[i] == static_cast<int32_t>(SampleFlag::kOk);
+    s.token = ok ? ids[i] : -1;
+    s.numeric_fault |= !ok;
+    if (!ok || row.top_logprobs < 0) continue;
+    const size_t top = i * kSampleTopLogprobs;
+    s.logprobs = ScoredToken{{s.token, logprob[i]},
+                             TopOf(top_ids + top, top_logprobs + top, row.top_logprobs)};
+  }
+  pending.sampled.clear();
 }
 
 absl::StatusOr<TensorView> StepOutputs::Gather(ForwardContext& ctx,
@@ -186,55 +292,6 @@ absl::StatusOr<TensorView> StepOutputs::Gather(ForwardContext& ctx,
                                        CopyKind::kDeviceToDevice, ctx.op.stream));
   }
   return rows_.Rows(0, count);
-}
-
-absl::Status StepOutputs::SampleRows(const OpContext& op, const SlotTable& slots,
-                                     const StepPlan& plan, absl::Span<const LogitsRow> rows,
-                                     StepResult& result) {
-  const auto sample_run = [&](size_t begin, size_t end) -> absl::Status {
-    std::vector<SampleRow> sample_rows;
-    for (const LogitsRow& row : rows.subspan(begin, end - begin)) {
-      const SequencePlan& s = plan.sequences[static_cast<size_t>(row.sequence)];
-      sample_rows.push_back(SampleRowOf(slots.slot(s.slot), s));
-      RETURN_IF_ERROR(CheckSampleRow(sample_rows.back(), logits_.dim(1)));
-    }
-    const int64_t count = static_cast<int64_t>(end - begin);
-    const Sampled out = {.ids = sampled_.ids.Rows(0, count),
-                         .flags = sampled_.flags.Rows(0, count),
-                         .logprob = sampled_.logprob.Rows(0, count),
-                         .top_ids = sampled_.top_ids.Rows(0, count),
-                         .top_logprobs = sampled_.top_logprobs.Rows(0, count)};
-    RETURN_IF_ERROR(
-        Sample(op, {.logits = logits_.Rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)),
-                    .rows = sample_rows.data(),
-                    .ids = out.ids,
-                    .flags = out.flags,
-                    .logprob = out.logprob,
-                    .top_ids = out.top_ids,
-                    .top_logprobs = out.top_logprobs}));
-    HostCopy<int32_t> ids, flags, top_ids;
-    HostCopy<float> logprob, top_logprobs;
-    RETURN_IF_ERROR(ids.Start(op, out.ids));
-    RETURN_IF_ERROR(flags.Start(op, out.flags));
-    RETURN_IF_ERROR(logprob.Start(op, out.logprob));
-    RETURN_IF_ERROR(top_ids.Start(op, out.top_ids));
-    RETURN_IF_ERROR(top_logprobs.Start(op, out.top_logprobs));
-    RETURN_IF_ERROR(op.device.Synchronize(op.stream));
-    for (size_t i = 0; i < end - begin; ++i) {
-      SequenceResult& s = result.sequences[static_cast<size_t>(rows[begin + i].sequence)];
-      const bool ok = flags[i] == static_cast<int32_t>(SampleFlag::kOk);
-      s.token = ok ? ids[i] : -1;
-      s.numeric_fault |= !ok;
-      const int32_t asked = sample_rows[i].num_top_logprobs;
-      if (!ok || asked < 0) continue;
-      const size_t top = i * kSampleTopLogprobs;
-      s.logprobs =
-          ScoredToken{{s.token, logprob[i]}, TopOf(top_ids.at(top), top_logprobs.at(top), asked)};
-    }
-    return absl::OkStatus();
-  };
-  return ForRuns(
-      rows, [](const LogitsRow& row) { return row.sample; }, sample_run);
 }
 
 absl::Status StepOutputs::ScoreRows(const OpContext& op, const SlotTable& slots,

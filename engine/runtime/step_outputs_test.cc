@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/parallel/communicator.h"
+#include "engine/runtime/sample_rows.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 
@@ -94,10 +95,20 @@ class StepOutputsTest : public testing::Test {
     const OpContext op = {.device = *device_, .stream = {}, .workspace = workspace};
     ForwardContext ctx = {.op = op, .comm = comm, .cache = cache, .attention_plan = attention};
     const int64_t tokens = static_cast<int64_t>(slopes.size());
-    absl::StatusOr<StepResult> result = outputs.Compute(
-        ctx, plan, slots, TensorView::Of(hidden.data(), DType::kF32, {tokens, kHidden}));
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *result : StepResult();
+    std::vector<const SequencePlan*> sampling;
+    for (const SequencePlan& s : plan.sequences) {
+      if (s.sample) sampling.push_back(&s);
+    }
+    std::vector<SampleRow> rows(sampling.size());
+    StepStaging::Block block = {.host = reinterpret_cast<char*>(rows.data()), .device = nullptr};
+    const absl::Status filled = SampleRows(*device_).Fill(
+        sampling, slots, static_cast<int64_t>(rows.size()), block, Stream());
+    EXPECT_TRUE(filled.ok()) << filled;
+    absl::StatusOr<PendingOutputs> pending =
+        outputs.Enqueue(ctx, plan, slots,
+                        TensorView::Of(hidden.data(), DType::kF32, {tokens, kHidden}), rows.data());
+    EXPECT_TRUE(pending.ok()) << pending.status();
+    return pending.ok() ? outputs.Finish(*std::move(pending)) : StepResult();
   }
 
   LineModel model_;

@@ -125,6 +125,8 @@ class Device {
   virtual absl::Status Record(const Event&, Stream) { return absl::OkStatus(); }
   // Blocks until the recorded work is done; errors as for Synchronize.
   virtual absl::Status Wait(const Event&) { return absl::OkStatus(); }
+  // Whether it is done, without waiting; errors as for Synchronize.
+  virtual absl::StatusOr<bool> IsDone(const Event&) { return true; }
   // Work put into `stream` later starts after the event's.
   virtual absl::Status StreamWait(Stream, const Event&) { return absl::OkStatus(); }
 

@@ -134,6 +134,17 @@ absl::Status CudaDevice::Wait(const Event& event) {
   return CudaStatus(cudaEventSynchronize(ToCuda(event)), "cudaEventSynchronize");
 }
 
+absl::StatusOr<bool> CudaDevice::IsDone(const Event& event) {
+  RETURN_IF_ERROR(MakeCurrent());
+  const cudaError_t error = cudaEventQuery(ToCuda(event));
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  RETURN_IF_ERROR(CudaStatus(error, "cudaEventQuery"));
+  return true;
+}
+
 absl::Status CudaDevice::StreamWait(Stream stream, const Event& event) {
   RETURN_IF_ERROR(MakeCurrent());
   return CudaStatus(cudaStreamWaitEvent(ToCuda(stream), ToCuda(event), 0), "cudaStreamWaitEvent");

@@ -38,6 +38,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<Event> CreateEvent() override;
   absl::Status Record(const Event& event, Stream stream) override;
   absl::Status Wait(const Event& event) override;
+  absl::StatusOr<bool> IsDone(const Event& event) override;
   absl::Status StreamWait(Stream stream, const Event& event) override;
 
   bool has_graphs() const override { return true; }

@@ -1,56 +1,41 @@
-// Embedding on the CPU: bf16 rows of SmolLM2's table to f32 activations.
+// Embedding: bf16 rows of a model's table, scattered, for tokens being decoded and a prefill.
 //
-//   bazel run -c opt //kernels/embedding:embedding_bench -- [threads]
-#include <cstdlib>
-#include <thread>
-#include <utility>
+//   bazel run -c opt //kernels/embedding:embedding_bench
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bench/bench.h"
+#include "kernels/bench/bench_bed.h"
 #include "kernels/core/check.h"
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/embedding/embedding.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kRows = 49152;
-constexpr int64_t kWidth = 576;
+constexpr int64_t kRows = 128256;
+constexpr int64_t kWidth = 4096;
+constexpr int64_t kIds = 1 << 20;  // more than one graph of calls uses
 
-Buffer Take(Device& device, int64_t bytes) {
-  auto buffer = device.Allocate(bytes);
-  MR_CHECK(buffer.ok());
-  return std::move(buffer).value();
-}
-
-void Bench(int threads) {
-  auto device = CpuDevice::Create(threads);
-  MR_CHECK(device.ok());
-  BenchTable table(MeasureCpuCeiling(*(*device)->thread_pool(), **device));
-  Workspace workspace;
-  const OpContext ctx = {**device, Stream{}, workspace};
-  const Buffer rows = Take(**device, kRows * kWidth * 2);
-  for (int64_t tokens : {1, 64, 512}) {
-    const Buffer ids = Take(**device, tokens * 4), y = Take(**device, tokens * kWidth * 4);
-    const BenchTime time = MeasureRuns(0.5, [&](int64_t run) {
-      for (int64_t t = 0; t < tokens; ++t) {  // scattered, and others in every run
-        static_cast<int32_t*>(ids.data())[t] =
-            static_cast<int32_t>((run * tokens + t) * 40503 % kRows);
-      }
-      MR_CHECK(Embedding(ctx, {.ids = TensorView::Of(ids.data(), DType::kI32, {tokens}),
-                               .table = TensorView::Of(rows.data(), DType::kBF16, {kRows, kWidth}),
-                               .y = TensorView::Of(y.data(), DType::kF32, {tokens, kWidth})})
-                   .ok());
-    });
-    table.Row(absl::StrCat("bf16 to f32, ", tokens, " tokens"),
-              {.bytes = 6.0 * static_cast<double>(tokens * kWidth)}, time);
+void Bench(BenchBed& bed) {
+  const DType dtype = bed.activations();
+  std::vector<int64_t> scattered(kIds);
+  for (int64_t i = 0; i < kIds; ++i) scattered[static_cast<size_t>(i)] = i * 40503 % kRows;
+  const BenchOperand table = bed.Operand(DType::kBF16, {kRows, kWidth});
+  const BenchOperand ids = bed.Integers(DType::kI32, scattered);
+  for (int64_t tokens : {1, 16, 64, 512, 8192}) {
+    const BenchOperand y = bed.Operand(dtype, {tokens, kWidth});
+    const auto width = static_cast<double>(2 + DTypeBytes(dtype));
+    bed.Row(absl::StrCat(tokens, " x ", kWidth),
+            {.bytes = width * static_cast<double>(tokens * kWidth)}, [&](int64_t i) {
+              const int64_t begin = i * tokens % (kIds - tokens);
+              MR_CHECK(Embedding(bed.ctx(), {.ids = ids.At(0).Rows(begin, begin + tokens),
+                                             .table = table.At(0),
+                                             .y = y.At(i)})
+                           .ok());
+            });
   }
 }
 
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  millrace::Bench(argc > 1 ? std::atoi(argv[1]) : cores);
-}
+int main(int argc, char** argv) { return millrace::BenchMain(argc, argv, millrace::Bench); }

@@ -19,14 +19,23 @@ void CopyRow(const float* from, int64_t width, BFloat16* to) {
   for (int64_t i = 0; i < width; ++i) to[i] = ToBFloat16(from[i]);
 }
 
+// Of token t, in 64 bits, so that none can wrap into the range; negative for none.
+int64_t IdOf(const EmbeddingArgs& args, int64_t t) {
+  const int64_t id = args.ids.as<int32_t>()[t];
+  if (id >= 0) return id;
+  const int64_t slot = -1 - id;
+  if (!args.last_tokens || slot >= args.last_tokens->dim(0)) return -1;
+  return args.last_tokens->as<int32_t>()[slot];
+}
+
 template <typename W, typename T>
 void Lookup(const EmbeddingArgs& args, int64_t begin, int64_t end) {
   const int64_t width = args.y.dim(1);
   for (int64_t t = begin; t < end; ++t) {
-    // In 64 bits, so that no id can wrap into the range.
-    const int64_t row = int64_t{args.ids.as<int32_t>()[t]} - args.first_id;
+    const int64_t id = IdOf(args, t);
+    const int64_t row = id - args.first_id;
     T* out = args.y.as<T>() + t * args.y.stride(0);
-    if (row < 0 || row >= args.table.dim(0)) {
+    if (id < 0 || row < 0 || row >= args.table.dim(0)) {
       std::fill_n(out, width, T{});
     } else {
       CopyRow(args.table.as<W>() + row * args.table.stride(0), width, out);

@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status EmbeddingCpu(const OpContext& ctx, const EmbeddingArgs& args);
+absl::Status EmbeddingCuda(const OpContext& ctx, const EmbeddingArgs& args);
 
 }  // namespace millrace
 

@@ -14,8 +14,9 @@ struct Case {
   int64_t tokens, rows, width, padding;
   int32_t first_id;
 };
-constexpr Case kCases[] = {{0, 5, 8, 0, 0},   {1, 1, 1, 0, 0},     {13, 17, 137, 3, 0},
-                           {9, 10, 64, 0, 5}, {1000, 50, 7, 1, 2}, {70, 300, 576, 0, 100}};
+constexpr Case kCases[] = {{0, 5, 8, 0, 0},      {1, 1, 1, 0, 0},     {13, 17, 137, 3, 0},
+                           {9, 10, 64, 0, 5},    {1000, 50, 7, 1, 2}, {70, 300, 576, 0, 100},
+                           {33, 40, 4104, 8, 0}, {3, 9, 4096, 4, 1}};
 
 class EmbeddingTest : public OpTest {
  protected:
@@ -66,6 +67,32 @@ TEST_P(EmbeddingTest, NoIdReachesOutsideTheTable) {
   EXPECT_EQ(y.Get(), std::vector<double>(12, 0.0));
 }
 
+TEST_P(EmbeddingTest, NegativeIdsNameSlots) {
+  GuardedTensor ids(device(), DType::kI32, {6});
+  GuardedTensor last_tokens(device(), DType::kI32, {3});
+  GuardedTensor table(device(), DType::kF32, {3, 2});
+  GuardedTensor y(device(), DType::kF32, {6, 2});
+  table.Set({10, 11, 20, 21, 30, 31});
+  last_tokens.Set({6, -1, 5});
+  // A token, slots 2, 0 and 1 (which holds none), and two slots that are not there.
+  ids.Set({7, -3, -1, -2, -4, std::numeric_limits<int32_t>::min()});
+  EmbeddingArgs args{.ids = ids.view(),
+                     .last_tokens = last_tokens.view(),
+                     .table = table.view(),
+                     .first_id = 5,
+                     .y = y.view()};
+  ASSERT_TRUE(Embedding(ctx(), args).ok());
+  EXPECT_EQ(y.Get(), (std::vector<double>{30, 31, 10, 11, 20, 21, 0, 0, 0, 0, 0, 0}));
+  last_tokens.Set({5, 0, 7});  // the next step; 0 belongs to another rank
+  ASSERT_TRUE(Embedding(ctx(), args).ok());
+  EXPECT_EQ(y.Get(), (std::vector<double>{30, 31, 30, 31, 10, 11, 0, 0, 0, 0, 0, 0}));
+  // A slot with a negative id names no further slot.
+  args.first_id = 0;
+  last_tokens.Set({-3, -1, 1});
+  ASSERT_TRUE(Embedding(ctx(), args).ok());
+  EXPECT_EQ(y.Get(), (std::vector<double>{0, 0, 20, 21, 0, 0, 0, 0, 0, 0, 0, 0}));
+}
+
 TEST_P(EmbeddingTest, RefusesWhatDoesNotFit) {
   GuardedTensor ids(device(), DType::kI32, {2});
   GuardedTensor table(device(), DType::kF32, {4, 3});
@@ -81,10 +108,16 @@ TEST_P(EmbeddingTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(
       Embedding(ctx(), {.ids = wide.view(), .table = table.view(), .y = good.view()}).message(),
       "Embedding: ids has dtype int64, want int32");
+  EXPECT_EQ(
+      Embedding(
+          ctx(),
+          {.ids = ids.view(), .last_tokens = wide.view(), .table = table.view(), .y = good.view()})
+          .message(),
+      "Embedding: last_tokens has dtype int64, want int32");
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EmbeddingTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, EmbeddingTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 }  // namespace
 }  // namespace millrace

@@ -8,7 +8,8 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<KvAppendArgs> kKvAppend = {.op = "KvAppend", .cpu = KvAppendCpu, .cuda = nullptr};
+constexpr OpTable<KvAppendArgs> kKvAppend = {
+    .op = "KvAppend", .cpu = KvAppendCpu, .cuda = KvAppendCuda};
 
 }  // namespace
 

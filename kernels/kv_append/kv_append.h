@@ -9,10 +9,12 @@
 namespace millrace {
 
 struct KvAppendArgs {
-  TensorView k;      // [T, N, D] f32 or bf16; tokens and heads may be padded
-  TensorView v;      // like k
-  TensorView slots;  // [T] i64: page * page_tokens + offset in the page, or -1 for none; distinct.
-                     // Read on the device, so that a captured graph can be replayed
+  TensorView k;  // [T, N, D] f32 or bf16; tokens and heads may be padded
+  TensorView v;  // like k
+  // [T] i64: page * page_tokens + offset in the page, or -1 for none; distinct. Read on the device,
+  // so that a captured graph can be replayed; on CUDA written at least two launches earlier
+  // (kernels/ptx, the PDL rule).
+  TensorView slots;
   TensorView k_cache;  // [pages, N, page_tokens, D] f32 or bf16; any strides but the last
   TensorView v_cache;  // like k_cache
 };
@@ -21,7 +23,8 @@ struct KvAppendArgs {
 // and so for v. f32 becomes bf16 by rounding to nearest even. Other cache rows stay as they are.
 //
 // InvalidArgument for operands that do not fit together and, on the CPU, for a slot outside the
-// cache (nothing is written then). Unimplemented where the device has no kernel. Worker thread.
+// cache (nothing is written then); on CUDA such a slot counts as none. Unimplemented where the
+// device has no kernel. Worker thread.
 absl::Status KvAppend(const OpContext& ctx, const KvAppendArgs& args);
 
 }  // namespace millrace

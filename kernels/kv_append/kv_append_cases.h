@@ -24,6 +24,11 @@ inline constexpr KvAppendCase kKvAppendServed[] = {
     {"llama8b_prefill_bf16", 512, 8, 128, 10, 64, DType::kBF16},
 };
 
+inline constexpr KvAppendCase kKvAppendServedOnGpu[] = {
+    {"llama8b_decode_64", 64, 8, 128, 10, 64},
+    {"llama8b_8192", 8192, 8, 128, 128, 64},
+};
+
 inline constexpr KvAppendCase kKvAppendAwkward[] = {
     {"no_tokens", 0, 3, 16, 2, 4},
     {"one_element", 1, 1, 1, 1, 1},
@@ -31,6 +36,8 @@ inline constexpr KvAppendCase kKvAppendAwkward[] = {
     {"f32_to_bf16", 17, 2, 7, 9, 3, DType::kF32, DType::kBF16, 1},
     {"bf16_to_bf16", 11, 5, 33, 3, 7, DType::kBF16, DType::kBF16, 2},
     {"bf16_to_f32", 6, 1, 24, 2, 4, DType::kBF16, DType::kF32, 5},
+    {"padded_words", 21, 3, 96, 2, 16, DType::kBF16, DType::kBF16, 8},
+    {"long_rows", 5, 2, 512, 3, 2, DType::kBF16, DType::kBF16},
     {"several_threads", 400, 4, 64, 5, 128},
 };
 

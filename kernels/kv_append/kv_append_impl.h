@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status KvAppendCpu(const OpContext& ctx, const KvAppendArgs& args);
+absl::Status KvAppendCuda(const OpContext& ctx, const KvAppendArgs& args);
 
 }  // namespace millrace
 

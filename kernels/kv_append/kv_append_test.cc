@@ -14,10 +14,10 @@ namespace {
 struct Operands {
   Operands(Device& device, const KvAppendCase& c, uint64_t seed)
       : k(device, c.from, {c.tokens, c.heads, c.dim}, c.padding),
-        v(device, c.from, {c.tokens, c.heads, c.dim}, c.padding + 2),
+        v(device, c.from, {c.tokens, c.heads, c.dim}, 2 * c.padding),
         slots(device, DType::kI64, {c.tokens}),
         k_cache(device, c.cache, {c.pages, c.heads, c.page_tokens, c.dim}, c.padding),
-        v_cache(device, c.cache, {c.pages, c.heads, c.page_tokens, c.dim}, c.padding + 1) {
+        v_cache(device, c.cache, {c.pages, c.heads, c.page_tokens, c.dim}, 3 * c.padding) {
     TestRng rng(seed);
     k.SetNormal(rng);
     v.SetNormal(rng);
@@ -75,8 +75,8 @@ class KvAppendTest : public OpTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, KvAppendTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, KvAppendTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 TEST_P(KvAppendTest, WritesTheSlotsAndNothingElse) {
   std::vector<KvAppendCase> cases(std::begin(kKvAppendAwkward), std::end(kKvAppendAwkward));
@@ -118,6 +118,7 @@ TEST_P(KvAppendTest, TwoRunsAgreeBitForBitOnAnyNumberOfThreads) {
 }
 
 TEST_P(KvAppendTest, RefusesSlotsOutsideTheCacheAndWritesNothing) {
+  if (device().type() != DeviceType::kCpu) return;  // see the next test
   for (const double slot : {8.0, -2.0}) {
     Operands o(device(), {"", 3, 1, 4, 2, 4}, 8);
     o.slots.Set({0, 5, slot});
@@ -125,6 +126,20 @@ TEST_P(KvAppendTest, RefusesSlotsOutsideTheCacheAndWritesNothing) {
     ExpectRefused(o.Args(), std::string("KvAppend: slots[2] = ") + (slot > 0 ? "8" : "-2") +
                                 ", want -1 to 7");
     EXPECT_EQ(o.k_cache.GetBytes(), before);
+  }
+}
+
+TEST_P(KvAppendTest, OnTheGpuSlotsOutsideTheCacheCountAsNone) {
+  if (device().type() == DeviceType::kCpu) return;
+  for (const double slot : {8.0, -2.0, 4294967296.0, -4294967296.0}) {
+    Operands o(device(), {"", 3, 1, 4, 2, 4}, 8), same(device(), {"", 3, 1, 4, 2, 4}, 8);
+    o.slots.Set({0, 5, slot});
+    same.slots.Set({0, 5, -1});
+    ASSERT_TRUE(KvAppend(ctx(), o.Args()).ok());
+    ASSERT_TRUE(KvAppend(ctx(), same.Args()).ok());
+    EXPECT_EQ(o.k_cache.GetBytes(), same.k_cache.GetBytes());
+    EXPECT_TRUE(o.k_cache.GuardsIntact());
+    EXPECT_TRUE(o.v_cache.GuardsIntact());
   }
 }
 

@@ -44,13 +44,6 @@ CublasGemm GemmOf(const LinearArgs& args) {
 
 }  // namespace
 
-int ChooseLinearSkinny(int32_t tokens, int32_t outputs, int32_t multiprocessors) {
-  const int tiles = (outputs + 15) / 16;
-  if (tiles <= 2 * multiprocessors) return 0;
-  if (tiles <= 4 * multiprocessors) return tokens <= 8 ? 2 : 3;
-  return 4;
-}
-
 absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   if (args.x.dim(0) > kMax || args.x.dim(1) > kMax || args.weight.dim(0) > kMax) {
@@ -58,22 +51,15 @@ absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args) {
   }
   const cudaStream_t stream = ToCuda(ctx.stream);
   CudaDevice& device = CudaDevice::Of(ctx.device);
-  switch (ChooseLinearCuda(args)) {
-    case LinearCudaPath::kSkinny: {
-      const LinearKernelArgs kernel_args = KernelArgs(args);
-      const int shape =
-          ChooseLinearSkinny(kernel_args.tokens, kernel_args.outputs, device.multiprocessors());
-      return CudaStatus(LaunchLinearSkinny(shape, kernel_args, stream), "Linear");
-    }
-    case LinearCudaPath::kCublas: {
-      WorkspaceScope scope(ctx.workspace);
-      ASSIGN_OR_RETURN(void* const workspace, scope.Take(CublasLt::kWorkspaceBytes));
-      const absl::Status status = device.cublas().Run(GemmOf(args), workspace, stream);
-      if (!absl::IsUnimplemented(status)) return status;
-      break;
-    }
-    case LinearCudaPath::kGeneric:
-      break;
+  const LinearCudaPath path = ChooseLinearCuda(args, device.multiprocessors());
+  if (path.kernel == LinearCudaKernel::kSkinny) {
+    return CudaStatus(LaunchLinearSkinny(path.shape, KernelArgs(args), stream), "Linear");
+  }
+  if (path.kernel == LinearCudaKernel::kCublas) {
+    WorkspaceScope scope(ctx.workspace);
+    ASSIGN_OR_RETURN(void* const workspace, scope.Take(CublasLt::kWorkspaceBytes));
+    const absl::Status status = device.cublas().Run(GemmOf(args), workspace, stream);
+    if (!absl::IsUnimplemented(status)) return status;
   }
   return CudaStatus(LaunchLinearGeneric(KernelArgs(args), stream), "Linear");
 }

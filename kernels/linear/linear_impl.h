@@ -15,12 +15,13 @@ int64_t LinearCpuWorkspaceBytes(int threads, int64_t max_inputs, int64_t max_out
 absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args);
 int64_t LinearCudaWorkspaceBytes();
 
-// Most tokens of the GPU's streaming kernel.
-inline constexpr int kLinearMaxSkinnyTokens = 16;
-
 // What computes a product on the GPU (README.md has the table).
-enum class LinearCudaPath : uint8_t { kSkinny, kCublas, kGeneric };
-LinearCudaPath ChooseLinearCuda(const LinearArgs& args);
+enum class LinearCudaKernel : uint8_t { kSkinny, kCublas, kGeneric };
+struct LinearCudaPath {
+  LinearCudaKernel kernel = LinearCudaKernel::kGeneric;
+  int shape = 0;  // of kSkinny: index into kSkinnyShapes
+};
+LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors);
 
 // Rows of weights that the blocked kernel widens at once.
 inline constexpr int kLinearBlockRows = 8;

@@ -59,8 +59,8 @@ void ExpectClose(const std::vector<double>& actual, const Sums& expected, DType 
   ASSERT_EQ(actual.size(), expected.value.size());
   const double rounding = y == DType::kBF16 ? 1.0 / 256 : 0;
   for (size_t i = 0; i < actual.size(); ++i) {
-    const double allowed =
-        (gpu ? 5e-6 : 1e-6) * expected.magnitude[i] + rounding * std::abs(expected.value[i]) + 1e-30;
+    const double allowed = (gpu ? 5e-6 : 1e-6) * expected.magnitude[i] +
+                           rounding * std::abs(expected.value[i]) + 1e-30;
     ASSERT_LE(std::abs(actual[i] - expected.value[i]), allowed)
         << "element " << i << " is " << actual[i] << ", want " << expected.value[i];
   }
@@ -222,7 +222,8 @@ TEST_P(LinearTest, NeedsTheWorkspaceItSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, LinearTest, ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, LinearTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 // Bits must not depend on how many threads there are.
 TEST(LinearThreadsTest, AgreeBitForBit) {
@@ -267,6 +268,35 @@ TEST(PlanLinearBlocksTest, CoversAndFitsItsScratch) {
           << tokens << " tokens, " << inputs << " inputs";
     }
   }
+}
+
+// The table of README.md, on 132 multiprocessors.
+TEST(ChooseLinearCudaTest, FollowsTheTable) {
+  const auto choose = [](int64_t tokens, int64_t inputs, int64_t outputs, DType dtype) {
+    alignas(16) static char memory[16];  // only its alignment counts
+    void* data = memory;
+    return ChooseLinearCuda({.x = TensorView::Of(data, dtype, {tokens, inputs}),
+                             .weight = TensorView::Of(data, dtype, {outputs, inputs}),
+                             .bias = {},
+                             .y = TensorView::Of(data, dtype, {tokens, outputs})},
+                            132);
+  };
+  const auto shape = [&](int64_t tokens, int64_t outputs) {
+    const LinearCudaPath path = choose(tokens, 4096, outputs, DType::kBF16);
+    return path.kernel == LinearCudaKernel::kSkinny ? path.shape : -1;
+  };
+  EXPECT_EQ(shape(1, 4096), 0);
+  EXPECT_EQ(shape(8, 132 * 32), 0);
+  EXPECT_EQ(shape(8, 132 * 32 + 1), 1);
+  EXPECT_EQ(shape(4, 6144), 1);
+  EXPECT_EQ(shape(8, 28672), 2);
+  EXPECT_EQ(shape(9, 4096), 3);
+  EXPECT_EQ(shape(16, 6144), -1);
+  EXPECT_EQ(shape(17, 4096), -1);
+  EXPECT_EQ(choose(17, 4096, 4096, DType::kBF16).kernel, LinearCudaKernel::kCublas);
+  EXPECT_EQ(choose(1, 72, 4096, DType::kBF16).kernel, LinearCudaKernel::kCublas);
+  EXPECT_EQ(choose(1, 4096, 4096, DType::kF32).kernel, LinearCudaKernel::kCublas);
+  EXPECT_EQ(choose(1, 7, 4096, DType::kBF16).kernel, LinearCudaKernel::kGeneric);
 }
 
 }  // namespace

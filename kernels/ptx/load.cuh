@@ -17,13 +17,13 @@ __device__ __forceinline__ uint4 LoadStream(const void* from) {
 }
 
 // 16 bytes, 16-byte aligned, by a load that the compiler leaves where it stands: hoisted to the top
-// of an unrolled loop, such loads would take the registers that streamed data needs.
+// of an unrolled loop, such loads would take the registers that streamed data needs. Stays after
+// WaitForPriorGrid(); says nothing of the kernel's own stores.
 __device__ __forceinline__ uint4 LoadInPlace(const void* from) {
   uint4 v;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
+               : "l"(from));
   return v;
 }
 

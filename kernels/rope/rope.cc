@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<RopeArgs> kRope = {.op = "Rope", .cpu = RopeCpu, .cuda = nullptr};
+constexpr OpTable<RopeArgs> kRope = {.op = "Rope", .cpu = RopeCpu, .cuda = RopeCuda};
 
 }  // namespace
 

@@ -6,17 +6,18 @@
 #include "absl/status/status.h"
 #include "kernels/core/op_context.h"
 #include "kernels/core/tensor_view.h"
+#include "kernels/rope/rotation.h"
 
 namespace millrace {
-
-inline constexpr int64_t kMaxRopeDim = 512;
 
 struct RopeArgs {
   // [T, N, D] f32 or bf16, changed in place; tokens and heads may be padded. D is even and at most
   // kMaxRopeDim. Query and key heads that lie side by side in one qkv row are one call.
   TensorView x;
-  TensorView positions;  // [T] i32, read on the device, so that a captured graph can be replayed
-  TensorView inv_freq;   // [D/2] f32, radians per position (see rope_frequencies.h)
+  // [T] i32, read on the device, so that a captured graph can be replayed; on CUDA written at least
+  // two launches earlier (kernels/ptx, the PDL rule).
+  TensorView positions;
+  TensorView inv_freq;  // [D/2] f32, radians per position (see rope_frequencies.h)
 };
 
 // With a = position * inv_freq[i]:  x[i]       <- x[i] cos a - x[i + D/2] sin a

@@ -23,11 +23,25 @@ inline constexpr RopeCase kRopeServed[] = {
     {"llama8b_prefill_bf16", 96, 40, 128, 0, DType::kBF16},
 };
 
+inline constexpr RopeCase kRopeServedOnGpu[] = {
+    {"llama8b_decode_64", 64, 40, 128, 0, DType::kBF16},
+    {"llama8b_512", 512, 40, 128, 0, DType::kBF16},
+    {"llama8b_8192", 8192, 40, 128, 0, DType::kBF16},
+    {"llama70b_8192", 8192, 72, 128, 0, DType::kBF16},
+};
+
 inline constexpr RopeCase kRopeAwkward[] = {
-    {"no_tokens", 0, 3, 64},     {"no_heads", 3, 0, 64},
-    {"one_pair", 3, 2, 2},       {"half_of_5", 7, 3, 10, 3},
-    {"half_of_20", 5, 1, 40, 1}, {"half_of_40", 33, 5, 80, 7, DType::kBF16},
-    {"widest", 3, 2, 512},       {"several_threads", 300, 12, 64, 5},
+    {"no_tokens", 0, 3, 64},
+    {"no_heads", 3, 0, 64},
+    {"one_pair", 3, 2, 2},
+    {"half_of_5", 7, 3, 10, 3},
+    {"half_of_20", 5, 1, 40, 1},
+    {"half_of_40", 33, 5, 80, 7, DType::kBF16},
+    {"widest", 3, 2, 512},
+    {"several_threads", 300, 12, 64, 5},
+    {"bf16_96", 5, 7, 96, 8, DType::kBF16},
+    {"bf16_256", 9, 50, 256, 0, DType::kBF16},
+    {"bf16_widest", 2, 3, 512, 0, DType::kBF16},
 };
 
 }  // namespace millrace

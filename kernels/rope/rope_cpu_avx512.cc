@@ -3,6 +3,8 @@
 
 namespace millrace {
 namespace {
+#include "kernels/rope/rotation_cpu.h"
+// After the rotation, which it uses.
 #include "kernels/rope/rope_cpu_tokens.h"
 }  // namespace
 

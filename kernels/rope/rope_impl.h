@@ -10,6 +10,7 @@
 namespace millrace {
 
 absl::Status RopeCpu(const OpContext& ctx, const RopeArgs& args);
+absl::Status RopeCuda(const OpContext& ctx, const RopeArgs& args);
 
 // Some tokens of one call. Strides in elements.
 struct RopeTokens {

@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<SampleArgs> kSample = {.op = "Sample", .cpu = SampleCpu, .cuda = nullptr};
+constexpr OpTable<SampleArgs> kSample = {.op = "Sample", .cpu = SampleCpu, .cuda = SampleCuda};
 constexpr OpTable<TokenLogprobsArgs> kTokenLogprobs = {
-    .op = "TokenLogprobs", .cpu = TokenLogprobsCpu, .cuda = nullptr};
+    .op = "TokenLogprobs", .cpu = TokenLogprobsCpu, .cuda = TokenLogprobsCuda};
 
 // The first field of the row that is out of its range, and what it should be.
 struct Fault {
@@ -109,7 +109,7 @@ absl::Status TokenLogprobs(const OpContext& ctx, const TokenLogprobsArgs& args) 
 }
 
 int64_t SampleWorkspaceBytes(Device& device, int64_t max_rows, int64_t vocabulary) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() == DeviceType::kCuda) return SampleCudaWorkspaceBytes(max_rows, vocabulary);
   return SampleCpuWorkspaceBytes(device, max_rows, vocabulary);
 }
 

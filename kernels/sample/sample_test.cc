@@ -40,7 +40,8 @@ class SampleTest : public OpTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, SampleTest, ::testing::ValuesIn(DevicesUnderTest()), DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, SampleTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 TEST_P(SampleTest, NoRows) {
   SampleCall call(device(), 0, 10);
@@ -343,6 +344,7 @@ TEST_P(SampleTest, WorkspaceBoundHoldsAndTooLittleIsRefused) {
     FillMixed(call, 8);
     OpTestBed exact(GetParam(), SampleWorkspaceBytes(device(), rows, 1003));
     call.Run({device(), exact.ctx().stream, exact.workspace()});
+    if (exact.workspace().bytes() == 0) continue;  // needs none
     OpTestBed small(GetParam(), 1003);
     EXPECT_EQ(Sample({device(), small.ctx().stream, small.workspace()}, call.Args()).code(),
               absl::StatusCode::kResourceExhausted);

@@ -41,7 +41,7 @@ class DeviceRows final {
   // Rows often share a list: it is copied once.
   template <typename T>
   const T* List(const T* data, int32_t n) {
-    if (n <= 0) return nullptr;
+    if (n <= 0 || data == nullptr) return nullptr;
     const auto [at, added] = copied_.try_emplace(std::pair<const void*, int32_t>{data, n});
     if (added) at->second = Upload(data, n);
     return static_cast<const T*>(at->second);

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<SwigluArgs> kSwiglu = {.op = "Swiglu", .cpu = SwigluCpu, .cuda = nullptr};
+constexpr OpTable<SwigluArgs> kSwiglu = {.op = "Swiglu", .cpu = SwigluCpu, .cuda = SwigluCuda};
 
 }  // namespace
 
@@ -19,6 +19,8 @@ absl::Status Swiglu(const OpContext& ctx, const SwigluArgs& args) {
                       .Bind("x", args.x, {&tokens, &both}, {DType::kF32, DType::kBF16})
                       .Require(both % 2 == 0, "x.dim(1) must be even")
                       .Bind("y", args.y, {&tokens, &size}, {args.x.dtype})
+                      .Require(args.block >= 0 && (args.block == 0 || size % args.block == 0),
+                               "block must divide the number of outputs")
                       .status());
   if (args.y.empty()) return absl::OkStatus();
   return RunOnDevice(kSwiglu, ctx, args);

@@ -1,51 +1,35 @@
-// Swiglu on the CPU, for one token and for a prefill.
+// Swiglu, for tokens being decoded and a prefill.
 //
-//   bazel run -c opt //kernels/swiglu:swiglu_bench -- [threads]
-#include <cstdlib>
-#include <thread>
-#include <utility>
-
+//   bazel run -c opt //kernels/swiglu:swiglu_bench
 #include "absl/strings/str_cat.h"
-#include "kernels/bench/bench.h"
+#include "kernels/bench/bench_bed.h"
 #include "kernels/core/check.h"
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/swiglu/swiglu.h"
+#include "kernels/swiglu/swiglu_cases.h"
 
 namespace millrace {
 namespace {
 
-Buffer Take(Device& device, int64_t bytes) {
-  auto buffer = device.Allocate(bytes);
-  MR_CHECK(buffer.ok());
-  return std::move(buffer).value();
+void Bench(BenchBed& bed, int64_t tokens, int64_t size, int64_t block) {
+  const DType dtype = bed.activations();
+  const BenchOperand x = bed.Operand(dtype, {tokens, 2 * size});
+  const BenchOperand y = bed.Operand(dtype, {tokens, size});
+  const double count = static_cast<double>(tokens * size);
+  // By the formula, an exponential counted as one operation.
+  bed.Row(absl::StrCat(tokens, " x ", size, block > 0 ? absl::StrCat(", blocks of ", block) : ""),
+          {.bytes = 3 * count * static_cast<double>(DTypeBytes(dtype)), .flops = 5 * count},
+          [&](int64_t i) {
+            MR_CHECK(Swiglu(bed.ctx(), {.x = x.At(i), .y = y.At(i), .block = block}).ok());
+          });
 }
 
-void Bench(int threads) {
-  auto device = CpuDevice::Create(threads);
-  MR_CHECK(device.ok());
-  BenchTable table(MeasureCpuCeiling(*(*device)->thread_pool(), **device));
-  Workspace workspace;
-  const OpContext ctx = {**device, Stream{}, workspace};
-  for (int64_t size : {1536, 14336}) {
-    for (int64_t tokens : {1, 16, 512}) {
-      const double count = static_cast<double>(tokens * size);
-      const Buffer x = Take(**device, tokens * size * 8), y = Take(**device, tokens * size * 4);
-      const BenchTime time = MeasureRuns(0.5, [&](int64_t) {
-        MR_CHECK(Swiglu(ctx, {.x = TensorView::Of(x.data(), DType::kF32, {tokens, 2 * size}),
-                              .y = TensorView::Of(y.data(), DType::kF32, {tokens, size})})
-                     .ok());
-      });
-      // By the formula, an exponential counted as one operation.
-      table.Row(absl::StrCat("f32 ", tokens, " x ", size),
-                {.bytes = 12 * count, .flops = 5 * count}, time);
-    }
+void BenchAll(BenchBed& bed) {
+  for (const SwigluServed& c : kSwigluServed) {
+    if (!c.large || bed.on_cuda()) Bench(bed, c.tokens, c.size, c.block);
   }
 }
 
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  millrace::Bench(argc > 1 ? std::atoi(argv[1]) : cores);
-}
+int main(int argc, char** argv) { return millrace::BenchMain(argc, argv, millrace::BenchAll); }

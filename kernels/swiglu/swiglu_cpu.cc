@@ -34,7 +34,8 @@ absl::Status SwigluCpu(const OpContext& ctx, const SwigluArgs& args) {
                              .x_stride = args.x.stride(0),
                              .y_stride = args.y.stride(0),
                              .rows = end - begin,
-                             .size = size});
+                             .size = size,
+                             .block = SwigluBlock(args)});
                    });
   return absl::OkStatus();
 }

@@ -12,24 +12,32 @@ template <int kLanes>
   return gate * (numerator / (one + e)) * up;
 }
 
+// `size` gates, and as many ups behind them.
+template <int kLanes, typename T>
+void GatedBlock(const T* gate, int64_t size, T* y) {
+  const T* up = gate + size;
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    simd::Store<kLanes>(y + i,
+                        Gated<kLanes>(simd::Load<kLanes>(gate + i), simd::Load<kLanes>(up + i)));
+  }
+  if (i == size) return;
+  // The rest through a padded copy, so that every element gets the same arithmetic.
+  T g[kLanes] = {}, u[kLanes] = {}, out[kLanes];
+  const auto bytes = static_cast<size_t>(size - i) * sizeof(T);
+  __builtin_memcpy(g, gate + i, bytes);
+  __builtin_memcpy(u, up + i, bytes);
+  simd::Store<kLanes>(out, Gated<kLanes>(simd::Load<kLanes>(g), simd::Load<kLanes>(u)));
+  __builtin_memcpy(static_cast<void*>(y + i), out, bytes);
+}
+
 template <int kLanes, typename T>
 void GatedRows(const SwigluRows& args) {
   for (int64_t t = 0; t < args.rows; ++t) {
-    const T* gate = static_cast<const T*>(args.x) + t * args.x_stride;
-    const T* up = gate + args.size;
+    const T* x = static_cast<const T*>(args.x) + t * args.x_stride;
     T* y = static_cast<T*>(args.y) + t * args.y_stride;
-    int64_t i = 0;
-    for (; i + kLanes <= args.size; i += kLanes) {
-      simd::Store<kLanes>(y + i,
-                          Gated<kLanes>(simd::Load<kLanes>(gate + i), simd::Load<kLanes>(up + i)));
+    for (int64_t i = 0; i < args.size; i += args.block) {
+      GatedBlock<kLanes>(x + 2 * i, args.block, y + i);
     }
-    if (i == args.size) continue;
-    // The rest through a padded copy, so that every element gets the same arithmetic.
-    T g[kLanes] = {}, u[kLanes] = {}, out[kLanes];
-    const auto bytes = static_cast<size_t>(args.size - i) * sizeof(T);
-    __builtin_memcpy(g, gate + i, bytes);
-    __builtin_memcpy(u, up + i, bytes);
-    simd::Store<kLanes>(out, Gated<kLanes>(simd::Load<kLanes>(g), simd::Load<kLanes>(u)));
-    __builtin_memcpy(static_cast<void*>(y + i), out, bytes);
   }
 }

@@ -10,6 +10,12 @@
 namespace millrace {
 
 absl::Status SwigluCpu(const OpContext& ctx, const SwigluArgs& args);
+absl::Status SwigluCuda(const OpContext& ctx, const SwigluArgs& args);
+
+// Columns of one block of gates, 1 to I.
+inline int64_t SwigluBlock(const SwigluArgs& args) {
+  return args.block == 0 ? args.y.dim(1) : args.block;
+}
 
 // Some rows of one call. Strides in elements.
 struct SwigluRows {
@@ -18,7 +24,8 @@ struct SwigluRows {
   int64_t x_stride = 0;
   int64_t y_stride = 0;
   int64_t rows = 0;
-  int64_t size = 0;  // I
+  int64_t size = 0;   // I
+  int64_t block = 0;  // 1 to I
 };
 
 // [x is bf16]

@@ -22,11 +22,14 @@ Tolerance ToleranceOf(DType dtype) {
 
 double Silu(double g) { return g / (1 + std::exp(-g)); }
 
-std::vector<double> Expected(const std::vector<double>& x, int64_t tokens, int64_t size) {
+std::vector<double> Expected(const std::vector<double>& x, const SwigluCase& c) {
+  const int64_t block = c.block == 0 ? c.size : c.block;
   std::vector<double> y;
-  for (int64_t t = 0; t < tokens; ++t) {
-    const double* row = x.data() + t * 2 * size;
-    for (int64_t i = 0; i < size; ++i) y.push_back(Silu(row[i]) * row[size + i]);
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    for (int64_t i = 0; i < c.size; ++i) {
+      const double* gate = x.data() + t * 2 * c.size + i / block * 2 * block + i % block;
+      y.push_back(Silu(gate[0]) * gate[block]);
+    }
   }
   return y;
 }
@@ -36,13 +39,14 @@ class SwigluTest : public OpTest {};
 TEST_P(SwigluTest, MatchesTheFormula) {
   for (const SwigluCase& c : kSwigluCases) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
-      SCOPED_TRACE(testing::Message() << c.tokens << "x" << c.size << " " << DTypeName(dtype));
+      SCOPED_TRACE(testing::Message()
+                   << c.tokens << "x" << c.size << " in " << c.block << " " << DTypeName(dtype));
       TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.size));
       GuardedTensor x(device(), dtype, {c.tokens, 2 * c.size}, c.row_padding);
       GuardedTensor y(device(), dtype, {c.tokens, c.size}, c.row_padding);
       x.SetNormal(rng, 3.0);
-      ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
-      EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), c.tokens, c.size), ToleranceOf(dtype)));
+      ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view(), .block = c.block}).ok());
+      EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), c), ToleranceOf(dtype)));
       EXPECT_TRUE(x.GuardsIntact());
       EXPECT_TRUE(y.GuardsIntact());
     }
@@ -59,7 +63,7 @@ TEST_P(SwigluTest, LargeSmallAndSpecialGates) {
   x.Set(values);
   ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
   // Below exp's range the result is a zero of either sign.
-  EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), 1, n), {1e-35, 1e-6}));
+  EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), {1, n, 0}), {1e-35, 1e-6}));
 }
 
 TEST_P(SwigluTest, AnElementDoesNotDependOnItsPlace) {
@@ -68,6 +72,18 @@ TEST_P(SwigluTest, AnElementDoesNotDependOnItsPlace) {
   x.SetAll(1.2345);
   ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
   for (double v : y.Get()) EXPECT_EQ(v, y.Get()[0]);
+}
+
+TEST_P(SwigluTest, TwoRunsAgreeBitForBit) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TestRng rng(11);
+    GuardedTensor x(device(), dtype, {37, 2 * 1000});
+    GuardedTensor first(device(), dtype, {37, 1000}), second(device(), dtype, {37, 1000});
+    x.SetNormal(rng, 3.0);
+    ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = first.view(), .block = 8}).ok());
+    ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = second.view(), .block = 8}).ok());
+    EXPECT_EQ(first.GetBytes(), second.GetBytes());
+  }
 }
 
 TEST_P(SwigluTest, RefusesWhatDoesNotFit) {
@@ -81,9 +97,15 @@ TEST_P(SwigluTest, RefusesWhatDoesNotFit) {
   GuardedTensor bf16(device(), DType::kBF16, {2, 4});
   EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = bf16.view()}).message(),
             "Swiglu: y has dtype bfloat16, want float32");
+  GuardedTensor good(device(), DType::kF32, {2, 4});
+  for (int64_t block : {-1, 3, 8}) {
+    EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = good.view(), .block = block}).message(),
+              "Swiglu: block must divide the number of outputs");
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, SwigluTest, ::testing::ValuesIn(DevicesUnderTest()), DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, SwigluTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 }  // namespace
 }  // namespace millrace

@@ -16,6 +16,7 @@
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
 
@@ -33,11 +34,11 @@ struct SkinnyOperands {
 template <int kRowTiles, int kTokenTiles, int kWarps, int kUnroll>
 class SkinnyGemm {
  public:
-  static constexpr int kRows = 16 * kRowTiles;      // of W, a block
-  static constexpr int kTokens = 8 * kTokenTiles;   // at most
+  static constexpr int kRows = 16 * kRowTiles;     // of W, a block
+  static constexpr int kTokens = 8 * kTokenTiles;  // at most
   static constexpr int kThreads = 32 * kWarps;
 
-  static constexpr int kPiece = 64;  // inputs a warp takes at once: two loads a lane and row
+  static constexpr int kPiece = 64;      // inputs a warp takes at once: two loads a lane and row
   static constexpr int kLaneStride = 5;  // floats; odd, so that lanes meet different banks
 
   // The warps' sums; one a block.
@@ -73,27 +74,34 @@ class SkinnyGemm {
 
     float sums[kRowTiles][kTokenTiles][4] = {};
     constexpr int kStep = kUnroll * kWarps;
+    const int rounds = pieces / kStep;  // in which every warp has all its pieces: no checks
     int first = warp;
-    // Rounds in which every piece and its successor exist need no checks.
-    for (; first - warp + 2 * kStep <= pieces; first += kStep) {
+    for (int r = 0; r + 1 < rounds; ++r, first += kStep) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         Multiply(w[u], LoadInputs(tokens, first + u * kWarps), sums);
         w[u] = Load(rows, first + u * kWarps + kStep);
       }
     }
-    for (; first < pieces; first += kStep) {
+    if (rounds > 0) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int piece = first + u * kWarps;
-        if (piece < pieces) Multiply(w[u], LoadInputs(tokens, piece), sums);
+        Multiply(w[u], LoadInputs(tokens, piece), sums);
         if (piece + kStep < pieces) w[u] = Load(rows, piece + kStep);
       }
+      first += kStep;
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int piece = first + u * kWarps;
+      if (piece < pieces) Multiply(w[u], LoadInputs(tokens, piece), sums);
     }
     float* parts = shared.parts[warp][0] + lane * kLaneStride;
 #pragma unroll
     for (int i = 0; i < kRowTiles * kTokenTiles * 4; ++i) {
-      parts[i / 4 * 32 * kLaneStride + i % 4] = sums[i / 4 / kTokenTiles][i / 4 % kTokenTiles][i % 4];
+      parts[i / 4 * 32 * kLaneStride + i % 4] =
+          sums[i / 4 / kTokenTiles][i / 4 % kTokenTiles][i % 4];
     }
     __syncthreads();
   }
@@ -159,6 +167,14 @@ class SkinnyGemm {
       }
     }
   }
+};
+
+// Of one of kSkinnyShapes.
+template <int kShape>
+struct SkinnyTraits {
+  static constexpr SkinnyShape kS = kSkinnyShapes[kShape];
+  using Gemm = SkinnyGemm<kS.row_tiles, kS.token_tiles, kS.warps, kS.unroll>;
+  static constexpr int kBlocksPerSm = kS.blocks_per_sm;
 };
 
 }  // namespace millrace

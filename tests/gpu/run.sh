@@ -1,37 +1,93 @@
 #!/bin/bash
-# On a GPU machine, in a bundle made by bundle.sh: runs every test on its CUDA row, also under
-# compute-sanitizer, and prints a table. Exit code 0 only when every cell passed.
+# On a GPU machine, in a bundle made by bundle.sh: runs every test on its CUDA row, then every
+# benchmark, and prints one table of each. Exit code 0 only when every test passed.
+#
+#   run.sh [--sanitize] [--no-bench] [NAME...]
+#
+# --sanitize runs the tests under compute-sanitizer's memcheck and racecheck too, which takes
+# minutes. With names, only programs whose name begins with one of them.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
-export LD_LIBRARY_PATH="$here/lib:${LD_LIBRARY_PATH:-}"
+export LD_LIBRARY_PATH="$here/lib:${CUDA_HOME:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}"
+readonly AT_ONCE=6 # cells; tests are not timed
 
-# cell NAME COMMAND...: one test program; a run without a test counts as failed.
-cell() {
-  local log
-  log=$(mktemp)
-  if "${@:2}" >"$log" 2>&1 && grep -qE '\[  PASSED  \] [1-9][0-9]* test' "$log" &&
-    ! grep -q '\[  SKIPPED \]' "$log"; then
-    printf '%-22s %-28s passed (%s)\n' "$1" "$(basename "$binary")" \
-      "$(grep -oE '\[  PASSED  \] [0-9]+' "$log" | grep -oE '[0-9]+$')"
-  else
-    printf '%-22s %-28s FAILED\n' "$1" "$(basename "$binary")"
-    tail -n 25 "$log"
-    failed=1
-  fi
-  rm -f "$log"
+columns=(plain)
+bench=1
+names=()
+for arg in "$@"; do
+  case $arg in
+    --sanitize) columns+=(memcheck racecheck) ;;
+    --no-bench) bench=0 ;;
+    -*) sed -n '5,8s/^# \?//p' "$0" && exit 2 ;;
+    *) names+=("$arg") ;;
+  esac
+done
+if [[ ${#columns[@]} -gt 1 ]] && ! command -v compute-sanitizer >/dev/null; then
+  echo "--sanitize: there is no compute-sanitizer on the PATH" && exit 2
+fi
+
+# programs SUFFIX: those of the bundle that were asked for.
+programs() {
+  local path name
+  for path in "$here"/bin/*"$1"; do
+    for name in "${names[@]-}"; do
+      [[ $(basename "$path") == "$name"* ]] && echo "$path" && break
+    done
+  done
 }
 
-failed=0
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-for binary in "$here"/bin/*_test; do
-  # Tests without a device parameter run whole; the others on the GPU only.
-  filter='--gtest_filter=*/cuda:CudaDevice*'
-  cell "plain" "$binary" "$filter"
-  if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-      cell "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$binary" \
-        "$filter:-*TooLargeAnAllocation*"
-    done
+# cell PROGRAM COLUMN: runs a test on the GPU. Leaves its log, and "N passed" or "FAILED" beside it;
+# a run without a test counts as failed.
+cell() {
+  local out passed='' run=("$1")
+  out=$logs/$(basename "$1").$2
+  # Tests without a device parameter that need a GPU say so in their name.
+  local filter='--gtest_filter=*/cuda:CudaDevice*:*OnAGpu*'
+  if [[ $2 != plain ]]; then
+    run=(compute-sanitizer --tool "$2" --error-exitcode 9 "$1")
+    filter+=':-*TooLargeAnAllocation*'
   fi
+  if "${run[@]}" "$filter" >"$out.log" 2>&1 && ! grep -q '\[  SKIPPED \]' "$out.log"; then
+    passed=$(grep -oE '\[  PASSED  \] [1-9][0-9]*' "$out.log" | grep -oE '[0-9]+$')
+  fi
+  if [[ -n $passed ]]; then echo "$passed passed"; else echo FAILED; fi >"$out"
+}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+for program in $(programs _test); do
+  for column in "${columns[@]}"; do
+    while [[ $(jobs -rp | wc -l) -ge $AT_ONCE ]]; do wait -n; done
+    cell "$program" "$column" &
+  done
 done
+wait
+
+printf '%-28s' test
+printf ' %-12s' "${columns[@]}"
+echo
+for program in $(programs _test); do
+  name=$(basename "$program")
+  printf '%-28s' "$name"
+  for column in "${columns[@]}"; do printf ' %-12s' "$(cat "$logs/$name.$column")"; done
+  echo
+done
+failed=0
+for program in $(programs _test); do
+  for column in "${columns[@]}"; do
+    cell=$logs/$(basename "$program").$column
+    [[ $(cat "$cell") == FAILED ]] || continue
+    failed=1
+    echo "--- $(basename "$cell")"
+    tail -n 25 "$cell.log"
+  done
+done
+
+if [[ $bench == 1 ]]; then
+  for program in $(programs _bench); do
+    echo "--- $(basename "$program")"
+    "$program" --device=cuda || failed=1
+  done
+fi
 exit "$failed"

@@ -1,0 +1,40 @@
+#include <algorithm>
+
+#include "kernels/core/status.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_append/slots.h"
+#include "kernels/rope_append/rope_append_impl.h"
+
+namespace millrace {
+namespace {
+
+// Elements that are worth another thread: about 2 us of work.
+constexpr int64_t kElementsPerTask = 16384;
+
+const RopeAppendKernels& KernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return kRopeAppendAvx512;
+    case CpuIsa::kAvx2:
+      return kRopeAppendAvx2;
+    case CpuIsa::kScalar:
+      break;
+  }
+  return kRopeAppendScalar;
+}
+
+}  // namespace
+
+absl::Status RopeAppendCpu(const OpContext& ctx, const RopeAppendArgs& args) {
+  RETURN_IF_ERROR(CheckSlots("RopeAppend", args.slots, args.k_cache));
+  ThreadPool& pool = *ctx.device.thread_pool();
+  const auto kernel =
+      KernelsFor(pool.isa())[args.q.dtype == DType::kBF16][args.k_cache.dtype == DType::kBF16];
+  const RopeAppendTokens tokens = TokensOf(args);
+  const int64_t elements = (args.q.dim(1) + 2 * args.k.dim(1)) * args.q.dim(2);
+  pool.ParallelFor(args.q.dim(0), std::max<int64_t>(1, kElementsPerTask / elements),
+                   [&](int64_t begin, int64_t end, int) { kernel(tokens, begin, end); });
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/status.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/kv_append/slots.h"
+#include "kernels/rope_append/rope_append_impl.h"
+#include "kernels/rope_append/rope_append_kernel.h"
+
+namespace millrace {
+namespace {
+
+// Whether every innermost row starts on 16 bytes.
+bool RowsAligned(const TensorView& t) {
+  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  for (int i = 0; i + 1 < t.rank; ++i) aligned = aligned && t.stride(i) % 8 == 0;
+  return aligned;
+}
+
+RopeAppendVariant ChooseVariant(const RopeAppendArgs& args) {
+  const bool to_f32 = args.k_cache.dtype == DType::kF32;
+  if (args.q.dtype == DType::kF32) {
+    return to_f32 ? RopeAppendVariant::kF32 : RopeAppendVariant::kF32Bf16;
+  }
+  if (to_f32) return RopeAppendVariant::kBf16F32;
+  const bool aligned = args.q.dim(2) % 16 == 0 && RowsAligned(args.q) && RowsAligned(args.k) &&
+                       RowsAligned(args.v) && RowsAligned(args.k_cache) &&
+                       RowsAligned(args.v_cache);
+  return aligned ? RopeAppendVariant::kBf16Vector : RopeAppendVariant::kBf16;
+}
+
+}  // namespace
+
+absl::Status RopeAppendCuda(const OpContext& ctx, const RopeAppendArgs& args) {
+  if (SlotsOf(args.k_cache) > std::numeric_limits<int32_t>::max()) {
+    return absl::UnimplementedError("RopeAppend: a cache of more than 2^31 - 1 tokens on cuda");
+  }
+  return CudaStatus(LaunchRopeAppend(ChooseVariant(args), TokensOf(args), ToCuda(ctx.stream)),
+                    "RopeAppend");
+}
+
+}  // namespace millrace
