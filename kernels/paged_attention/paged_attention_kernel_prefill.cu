@@ -45,6 +45,7 @@ cudaError_t MakeMap(EncodeTiled encode, const Tensor& t, CUtensorMap& map) {
 
 template <typename T>
 cudaError_t MakeMaps(const PagedPrefillArgs& a, prefill::Maps& maps) {
+  static_assert(T::kRows == PagedPrefillTileTokens(1));
   EncodeTiled encode = nullptr;
   if (const cudaError_t error = FindEncoder(encode); error != cudaSuccess) return error;
   const auto size = [](int32_t n) { return static_cast<cuuint64_t>(n); };
