@@ -17,7 +17,8 @@
 
 namespace millrace::decode {
 
-constexpr int kChunk = 16;  // keys
+constexpr int kChunk = 16;                        // keys
+constexpr int kSmallWarps = 4, kLargeWarps = 16;  // of a block
 
 // Lane 4 g + t.
 struct Lane {
@@ -32,10 +33,10 @@ struct Traits {
   static constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
   static constexpr int kHalves = (kDim + 63) / 64;  // and along a value; 96 half fills the second
   static constexpr int kRows = 8 * kTiles;
-  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == 4;
+  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == kSmallWarps;
   // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
   // takes more, or one block of 16 warps of up to 128.
-  static constexpr int kBlocks = kWarps > 4 ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr int kBlocks = kWarps == kLargeWarps ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
   static constexpr int kPages = 512;  // of the part that are kept at hand
 
   struct Shared {
