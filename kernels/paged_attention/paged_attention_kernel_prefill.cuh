@@ -1,14 +1,14 @@
 // Causal prefill for Hopper.
 //
-// Grid: one block an SM; each takes tiles from a shared counter until none is left. A tile is 128
-// query rows (tokens x the query heads of one kv head) against the keys they see, in blocks of
-// kKeys, last keys first, so that only the first blocks need a mask.
+// Grid: one block an SM; each takes tiles from a shared counter until none is left. A tile is
+// kRows query rows (tokens x the query heads of one kv head) against the keys they see, in blocks
+// of kKeys, last keys first, so that only the first blocks need a mask.
 //   warp 0          producer: fetches the next tile and its page numbers, and keeps the ring of K
 //                   and V blocks in shared memory full (copy engine, one box a page and 64 columns)
-//   warpgroups 1, 2 64 rows each: S = Q K' and O += P V by wgmma, P straight from registers
+//   warpgroups 1..  64 rows each: S = Q K' and O += P V by wgmma, P straight from registers
 // A warpgroup issues the scores of block j together with the product of the weights and values of
 // block j + 1 (the one before it in time), and does the softmax of j while the latter runs. Named
-// barriers make the two warpgroups take turns up to the point where the exponents are known, so
+// barriers make the warpgroups take turns up to the point where the exponents are known, so
 // that one's powers of two run under the other's products. Bound by the tensor cores.
 #ifndef KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_PREFILL_CUH_
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_PREFILL_CUH_
@@ -121,7 +121,7 @@ struct Consumer {
     if (T::kTurns) NamedSync(1 + group, 2 * 128);
   }
   __device__ __forceinline__ void PassTurn() const {
-    if (T::kTurns) NamedArrive(1 + (group ^ 1), 2 * 128);
+    if (T::kTurns) NamedArrive(1 + (group + 1) % T::kConsumers, 2 * 128);
   }
 
   // The last key that each of this thread's rows sees.
@@ -251,7 +251,7 @@ struct Consumer {
   }
 
   __device__ void Run() {
-    if (group == 1) PassTurn();
+    if (group == T::kConsumers - 1) PassTurn();
     for (;;) {
       Wait(&smem.q_full[queries.index], queries.parity);
       const Tile tile = ReadTile(smem.tile[queries.index]);
@@ -260,7 +260,7 @@ struct Consumer {
       Attend(state, tile);
       Store(state, tile);
     }
-    if (group == 0) TakeTurn();  // the other's last word, so that no arrival is left over
+    if (group == 0) TakeTurn();  // the last one's last word, so that no arrival is left over
   }
 };
 
@@ -297,10 +297,10 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   StartNextGrid();
   const int warpgroup = Uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
-    ReleaseRegisters<40>();
+    ReleaseRegisters<T::kProducerRegisters>();
     if (threadIdx.x < 32) Producer<T>{args, maps, smem, Box<T>(args.page_tokens)}.Run();
   } else {
-    ClaimRegisters<232>();
+    ClaimRegisters<T::kConsumerRegisters>();
     Consumer<T>{args, smem, warpgroup - 1}.Run();
   }
 #endif

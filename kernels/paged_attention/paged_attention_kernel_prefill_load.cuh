@@ -64,7 +64,7 @@ struct Box {
 
   __device__ explicit Box(int page_tokens) {
     const int lane = threadIdx.x % 32;
-    rows = min(page_tokens, T::kKeys);
+    rows = min(page_tokens, T::kMaxBoxRows);
     page_shift = __ffs(page_tokens) - 1;
     page_mask = page_tokens - 1;
     row = lane / T::kSlabs * rows;

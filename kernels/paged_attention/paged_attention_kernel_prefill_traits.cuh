@@ -24,14 +24,19 @@ struct Tile {
   int32_t kv_head = 0;
 };
 
-template <int kHeadDimension, int kBlockKeys, int kRingStages, int kQueryBuffers>
+template <int kHeadDimension, int kBlockKeys, int kRingStages, int kQueryBuffers, int kWarpgroups>
 struct Traits {
   static constexpr int kHeadDim = kHeadDimension;
-  static constexpr int kKeys = kBlockKeys;         // keys of a block
+  static constexpr int kKeys = kBlockKeys;  // keys of a block
+  // A box is a page's rows, or as many of them as divide a block: both are powers of two.
+  static constexpr int kMaxBoxRows = kKeys & -kKeys;
   static constexpr int kStages = kRingStages;      // blocks of the ring, K and V in turn
   static constexpr int kQBuffers = kQueryBuffers;  // tiles of queries held
-  static constexpr int kConsumers = 2;             // warpgroups of 64 rows each
+  static constexpr int kConsumers = kWarpgroups;   // of 64 rows each
   static constexpr int kRows = 64 * kConsumers;
+  // A thread's; together no more than the block is launched with.
+  static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
+  static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kThreads = 128 * (1 + kConsumers);
   static constexpr int kSlabs = (kHeadDim + 63) / 64;  // 64 columns, the width of a swizzled row
   static constexpr int kSlabRowBytes = 128;
