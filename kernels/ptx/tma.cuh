@@ -37,18 +37,6 @@ __device__ __forceinline__ void LoadBox4(void* to, const CUtensorMap& map, uint6
       : "memory");
 }
 
-// The same box into the same place of every block of the cluster in `blocks`; the barrier at the
-// same place of each counts its bytes.
-__device__ __forceinline__ void LoadBox4Multicast(void* to, const CUtensorMap& map,
-                                                  uint64_t* barrier, int4 at, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(SharedAddress(to)),
-      "l"(&map), "r"(SharedAddress(barrier)), "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w),
-      "h"(blocks)
-      : "memory");
-}
-
 }  // namespace millrace
 
 #endif  // KERNELS_PTX_TMA_CUH_

@@ -3,6 +3,11 @@
 //
 // A run of products: WgmmaFence(), products, WgmmaCommit(); their results, and the registers and
 // shared memory they read, are free after WgmmaWait().
+//
+// Keep products and their wait within one iteration of a loop, and write the registers of A only
+// after the wait in program order: where the weights of the next iteration were packed into other
+// variables before a wait at the loop's head, nvcc 13.0 gave them the registers that products in
+// flight still read (seen in SASS, and as wrong results that changed from run to run).
 #ifndef KERNELS_PTX_WGMMA_CUH_
 #define KERNELS_PTX_WGMMA_CUH_
 
