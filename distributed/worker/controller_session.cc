@@ -26,7 +26,6 @@ std::shared_ptr<ControllerSession> ControllerSession::Create(std::shared_ptr<grp
 }
 
 void ControllerSession::Start() {
-  self_ = shared_from_this();
   const absl::StatusOr<std::string> nonce = RandomBytes(kNonceBytes);
   if (nonce.ok()) {
     nonce_ = *nonce;
@@ -59,13 +58,36 @@ absl::Duration ControllerSession::Silence() const {
 
 // The write itself happens outside the lock; `writing_` keeps it the only one.
 void ControllerSession::Pump() {
+  bool write = false;
   {
     const std::lock_guard<std::mutex> lock(mu_);
-    if (writing_ || reads_over_ || queue_.empty()) return;
+    if (writing_ || reads_over_) return;
+    if (!queue_.empty()) {
+      queue_.Pop(&outgoing_);
+      write = true;
+    } else if (hang_up_) {
+      hang_up_ = false;
+    } else {
+      return;
+    }
     writing_ = true;
-    queue_.Pop(&outgoing_);
   }
-  StartWrite(&outgoing_);
+  if (write) {
+    StartWrite(&outgoing_);
+  } else {
+    StartWritesDone();
+  }
+}
+
+void ControllerSession::HangUp() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (phase_ != Phase::kOpen) return;
+    phase_ = Phase::kEnding;
+    queue_.Clear();
+    hang_up_ = true;
+  }
+  Pump();
 }
 
 void ControllerSession::OnWriteDone(bool ok) {
@@ -132,7 +154,9 @@ absl::Status ControllerSession::OnFrame(worker::Frame frame) {
   if (!message.ParseFromString(**bytes)) {
     return absl::InternalError("the controller sent a message that cannot be read");
   }
+  const bool last = message.has_refused() || message.has_reform() || message.has_shutdown();
   handler_->OnMessage(std::move(message));
+  if (last) HangUp();  // the controller waits for that before it closes the connection
   return absl::OkStatus();
 }
 
@@ -164,8 +188,7 @@ void ControllerSession::OnDone(const grpc::Status& status) {
   if (end.ok() && !status.ok()) {
     end = absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   }
-  handler_->OnEnd(end);
-  self_.reset();  // maybe the last reference: nothing may follow
+  handler_->OnEnd(end);  // nothing may follow
 }
 
 }  // namespace millrace

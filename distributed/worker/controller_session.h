@@ -15,17 +15,19 @@
 
 namespace millrace {
 
-// Any thread. Keeps itself alive until OnEnd has returned.
-class ControllerSession final : public std::enable_shared_from_this<ControllerSession>,
-                                private grpc::ClientBidiReactor<worker::Frame, worker::Frame> {
+// Any thread. Once started it must be kept until OnEnd was called, and its last owner must not be a
+// thread of gRPC's: with the session goes its channel, and the last channel of a process joins
+// gRPC's threads.
+class ControllerSession final : private grpc::ClientBidiReactor<worker::Frame, worker::Frame> {
  public:
   // Called from gRPC's threads, one call at a time; must not block.
   class Handler {
    public:
     virtual ~Handler() = default;
     virtual void OnMessage(worker::ControllerMessage message) = 0;
-    // Last call. UNAUTHENTICATED: the controller does not know the secret, or does not believe that
-    // we do; UNAVAILABLE: the stream broke; OK: the controller closed it.
+    // Last call; the session may be destroyed as soon as this begins. UNAUTHENTICATED: the
+    // controller does not know the secret, or does not believe that we do; UNAVAILABLE: the stream
+    // broke; OK: the controller closed it.
     virtual void OnEnd(const absl::Status& status) = 0;
   };
 
@@ -50,12 +52,14 @@ class ControllerSession final : public std::enable_shared_from_this<ControllerSe
                     Handler* handler);
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
+  void OnWritesDoneDone(bool ok) override { OnWriteDone(ok); }
   void OnDone(const grpc::Status& status) override;
 
   void Pump();  // REQUIRES: mu_ not held
   absl::Status OnFrame(worker::Frame frame);
   absl::Status OnChallenge(const worker::Frame& frame);
   void Fail(const absl::Status& status);
+  void HangUp();         // nothing more is sent
   void LetGoWhenIdle();  // of gRPC's hold, once nothing is being written
 
   const std::shared_ptr<grpc::Channel> channel_;
@@ -63,7 +67,6 @@ class ControllerSession final : public std::enable_shared_from_this<ControllerSe
   const std::string hello_;
   Handler* const handler_;
   grpc::ClientContext context_;
-  std::shared_ptr<ControllerSession> self_;
   std::string nonce_;
   worker::Frame incoming_;
   worker::Frame outgoing_;
@@ -73,6 +76,7 @@ class ControllerSession final : public std::enable_shared_from_this<ControllerSe
   Phase phase_ = Phase::kChallenge;  // guarded by mu_
   FrameQueue queue_;                 // guarded by mu_
   bool writing_ = false;             // guarded by mu_
+  bool hang_up_ = false;             // guarded by mu_: to be done when nothing is being written
   bool reads_over_ = false;          // guarded by mu_
   bool holding_ = true;              // guarded by mu_
   absl::Time heard_;                 // guarded by mu_

@@ -5,9 +5,8 @@
 
 #include "engine/parallel/shard.h"
 #include "kernels/core/status.h"
-#include "kernels/kv_append/kv_append.h"
 #include "kernels/linear/linear.h"
-#include "kernels/rope/rope.h"
+#include "kernels/rope_append/rope_append.h"
 
 namespace millrace {
 namespace {
@@ -67,18 +66,19 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
   ASSIGN_OR_RETURN(const TensorView attended,
                    TakeActivation(scope, ctx.op, x.dtype, tokens, nq * d));
   RETURN_IF_ERROR(qkv_proj_.Forward(ctx.op, x, qkv));
-  RETURN_IF_ERROR(
-      Rope(ctx.op,
-           {.x = Heads(qkv, 0, nq + nkv, d), .positions = batch.positions, .inv_freq = inv_freq}));
+  const TensorView q = Heads(qkv, 0, nq, d);
   const TensorView& k_cache = ctx.cache.store(cache_layer_, kKeyStore);
   const TensorView& v_cache = ctx.cache.store(cache_layer_, kValueStore);
-  RETURN_IF_ERROR(KvAppend(ctx.op, {.k = Heads(qkv, nq, nq + nkv, d),
-                                    .v = Heads(qkv, nq + nkv, nq + 2 * nkv, d),
-                                    .slots = batch.cache_slots,
-                                    .k_cache = k_cache,
-                                    .v_cache = v_cache}));
+  RETURN_IF_ERROR(RopeAppend(ctx.op, {.q = q,
+                                      .k = Heads(qkv, nq, nq + nkv, d),
+                                      .v = Heads(qkv, nq + nkv, nq + 2 * nkv, d),
+                                      .positions = batch.positions,
+                                      .inv_freq = inv_freq,
+                                      .slots = batch.cache_slots,
+                                      .k_cache = k_cache,
+                                      .v_cache = v_cache}));
   RETURN_IF_ERROR(PagedAttention(ctx.op, ctx.attention_plan,
-                                 {.q = Heads(qkv, 0, nq, d),
+                                 {.q = q,
                                   .k_cache = k_cache,
                                   .v_cache = v_cache,
                                   .page_table = batch.page_table,

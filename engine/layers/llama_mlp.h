@@ -36,7 +36,9 @@ class LlamaMlp final {
   LlamaMlp() = default;
 
   int64_t hidden_size_ = 0;
-  ColumnParallelLinear gate_up_proj_;  // rows of gate, then up
+  // Rows of gate, then up; where gate_up_block_ is not 0, in blocks of it by turns.
+  ColumnParallelLinear gate_up_proj_;
+  int64_t gate_up_block_ = 0;
   RowParallelLinear down_proj_;
 };
 

@@ -28,6 +28,8 @@ class ColumnParallelLinear final {
 
   // This rank's, of all projections together.
   int64_t outputs() const { return outputs_; }
+  // [outputs(), inputs], for ops that take the place of Forward.
+  const TensorView& weight() const { return weight_.view; }
 
   // x: [T, inputs], y: [T, outputs()], projections side by side.
   absl::Status Forward(const OpContext& op, const TensorView& x, const TensorView& y) const;

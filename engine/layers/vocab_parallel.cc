@@ -39,7 +39,7 @@ absl::StatusOr<VocabParallelEmbedding> VocabParallelEmbedding::Load(const VocabC
   return layer;
 }
 
-absl::Status VocabParallelEmbedding::Forward(ForwardContext& ctx, const TensorView& token_ids,
+absl::Status VocabParallelEmbedding::Forward(ForwardContext& ctx, const ForwardBatch& batch,
                                              const TensorView& out) const {
   // Ids of other ranks give rows of zeros here.
   RETURN_IF_ERROR(Embedding(ctx.op, {.ids = batch.token_ids,

@@ -1,7 +1,7 @@
 #include "engine/layers/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -33,60 +33,86 @@ absl::StatusOr<Weight> WeightLoader::Load(absl::Span<const WeightPart> parts, DT
   MR_CHECK(!parts.empty());
   int64_t rows = 0;
   int64_t elements = 0;
+  absl::flat_hash_set<std::string> seen;
   for (const WeightPart& part : parts) {
     MR_CHECK(part.ranges.size() == part.tensor.shape.size());
     MR_CHECK(part.ranges.size() == parts[0].ranges.size());
     MR_CHECK(part.ranges.back().size() == parts[0].ranges.back().size() || part.ranges.size() == 1);
     rows += part.ranges[0].size();
     elements += Elements(part);
-    tensors_.push_back(part.tensor);
+    if (seen.insert(part.tensor.name).second) tensors_.push_back(part.tensor);
   }
   const int64_t bytes = elements * DTypeBytes(dtype);
   bytes_ += bytes;
   if (recording()) return Weight();
 
-  ASSIGN_OR_RETURN(Weight weight,
-                   Place(bytes, [&](char* host) { return Fill(parts, dtype, host); }));
+  Weight weight;
+  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
   void* data = weight.memory.data();
   weight.view =
       parts[0].ranges.size() == 1
           ? TensorView::Of(data, dtype, {rows}, device_->type())
           : TensorView::Of(data, dtype, {rows, parts[0].ranges[1].size()}, device_->type());
+  RETURN_IF_ERROR(Fill(parts, dtype, static_cast<char*>(data)));
+  RETURN_IF_ERROR(ring_->Finish());
   if (progress_) progress_(bytes_, total_);
   return weight;
 }
 
 absl::StatusOr<Weight> WeightLoader::Upload(absl::Span<const float> values) {
   if (recording()) return Weight();
-  const size_t bytes = values.size() * sizeof(float);
-  ASSIGN_OR_RETURN(Weight weight, Place(static_cast<int64_t>(bytes), [&](char* host) {
-                     std::memcpy(host, values.data(), bytes);
-                     return absl::OkStatus();
-                   }));
+  const int64_t bytes = static_cast<int64_t>(values.size() * sizeof(float));
+  Weight weight;
+  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  RETURN_IF_ERROR(ring_->Put(weight.memory.data(), bytes, [&](char* host) {
+    std::memcpy(host, values.data(), static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }));
+  RETURN_IF_ERROR(ring_->Finish());
   weight.view = TensorView::Of(weight.memory.data(), DType::kF32,
                                {static_cast<int64_t>(values.size())}, device_->type());
   return weight;
 }
 
-absl::StatusOr<Weight> WeightLoader::Place(int64_t bytes,
-                                           const std::function<absl::Status(char*)>& fill) {
-  Weight weight;
-  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
-  if (device_->type() == DeviceType::kCpu) {
-    RETURN_IF_ERROR(fill(static_cast<char*>(weight.memory.data())));
-    return weight;
-  }
-  const auto staging = std::make_unique<char[]>(static_cast<size_t>(bytes));
-  RETURN_IF_ERROR(fill(staging.get()));
-  RETURN_IF_ERROR(
-      device_->Copy(weight.memory.data(), staging.get(), bytes, CopyKind::kHostToDevice, Stream()));
-  RETURN_IF_ERROR(device_->Synchronize(Stream()));
-  return weight;
-}
-
-absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype, char* host) {
+// Pieces are as many whole rows as fit, of one part or of several.
+absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype, char* to) {
+  std::vector<WeightPart> piece;
+  int64_t bytes = 0;
+  const auto put = [&]() -> absl::Status {
+    if (bytes == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(piece, dtype, host); }));
+    to += bytes;
+    piece.clear();
+    bytes = 0;
+    return absl::OkStatus();
+  };
   for (const WeightPart& part : parts) {
     if (Elements(part) == 0) continue;
+    const int64_t row_bytes = Elements(part) / part.ranges[0].size() * DTypeBytes(dtype);
+    for (Range rest = part.ranges[0]; rest.size() > 0;) {
+      const int64_t room = (UploadRing::kPieceBytes - bytes) / row_bytes;
+      if (room == 0) {
+        if (bytes == 0) {
+          return absl::UnimplementedError(absl::StrCat(part.tensor.name, ": a row of ", row_bytes,
+                                                       " bytes, want at most ",
+                                                       UploadRing::kPieceBytes));
+        }
+        RETURN_IF_ERROR(put());
+        continue;
+      }
+      const int64_t rows = std::min(room, rest.size());
+      WeightPart some = part;
+      some.ranges[0] = {rest.begin, rest.begin + rows};
+      piece.push_back(std::move(some));
+      bytes += rows * row_bytes;
+      rest.begin += rows;
+    }
+  }
+  return put();
+}
+
+absl::Status WeightLoader::Read(absl::Span<const WeightPart> parts, DType dtype, char* host) {
+  for (const WeightPart& part : parts) {
     RETURN_IF_ERROR(source_->Read(part.tensor.name, part.ranges, dtype, host));
     host += Elements(part) * DTypeBytes(dtype);
   }

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/layers/upload_ring.h"
 #include "engine/parallel/shard.h"
 #include "engine/weights/weight_source.h"
 #include "kernels/core/device.h"
@@ -52,11 +54,16 @@ class WeightLoader final {
   // `total_bytes`: bytes() of a recording loader, for `progress`, which may be empty.
   WeightLoader(const WeightSource& source, Device& device, int64_t total_bytes,
                LoadProgress progress)
-      : source_(&source), device_(&device), total_(total_bytes), progress_(std::move(progress)) {}
+      : source_(&source),
+        device_(&device),
+        ring_(device),
+        total_(total_bytes),
+        progress_(std::move(progress)) {}
 
   bool recording() const { return source_ == nullptr; }
 
   // The parts, stacked along their first dimension, as one dense tensor of `dtype` (f32 or bf16).
+  // A tensor may have several parts.
   // REQUIRES: at least one part, all of one rank and, in rank 2, with equally many columns.
   absl::StatusOr<Weight> Load(absl::Span<const WeightPart> parts, DType dtype);
   absl::StatusOr<Weight> Load(const WeightPart& part, DType dtype) {
@@ -71,12 +78,13 @@ class WeightLoader final {
   int64_t bytes() const { return bytes_; }
 
  private:
-  // Device memory whose content `fill` writes, through a copy on the host where need be.
-  absl::StatusOr<Weight> Place(int64_t bytes, const std::function<absl::Status(char*)>& fill);
-  absl::Status Fill(absl::Span<const WeightPart> parts, DType dtype, char* host);
+  // The parts to device memory at `to`, piece after piece.
+  absl::Status Fill(absl::Span<const WeightPart> parts, DType dtype, char* to);
+  absl::Status Read(absl::Span<const WeightPart> parts, DType dtype, char* host);
 
   const WeightSource* source_ = nullptr;  // null: records only
   Device* device_ = nullptr;
+  std::optional<UploadRing> ring_;  // where it reads
   int64_t total_ = 0;
   LoadProgress progress_;
   std::vector<TensorSpec> tensors_;
@@ -90,6 +98,7 @@ struct LoadContext {
   int32_t size = 1;
   DType weight_dtype = DType::kBF16;  // of matrices
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
+  DeviceType device = DeviceType::kCpu;
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape

@@ -30,12 +30,13 @@ absl::StatusOr<const ModelEntry*> FindModel(const ModelConfig& config) {
       absl::StrCat("model_type \"", config.model_type, "\" has no model"));
 }
 
-LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, DType vector_dtype) {
+LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, DeviceType device) {
   return {.weights = loader,
           .rank = placement.rank,
           .size = placement.size,
           .weight_dtype = placement.weight_dtype,
-          .vector_dtype = vector_dtype};
+          .vector_dtype = ActivationDType(device),
+          .device = device};
 }
 
 }  // namespace
@@ -44,17 +45,16 @@ absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlac
                                       const WeightSource& source, Device& device,
                                       const LoadProgress& progress) {
   ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
-  const DType vector_dtype = ActivationDType(device.type());
 
   WeightLoader recorder;
-  LoadContext dry = ContextOf(recorder, placement, vector_dtype);
+  LoadContext dry = ContextOf(recorder, placement, device.type());
   RETURN_IF_ERROR(entry->load(config, placement.kv_dtype, dry).status());
   RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
     return entry->is_ignorable(config, name);
   }));
 
   WeightLoader reader(source, device, recorder.bytes(), progress);
-  LoadContext ctx = ContextOf(reader, placement, vector_dtype);
+  LoadContext ctx = ContextOf(reader, placement, device.type());
   LoadedModel loaded;
   ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement.kv_dtype, ctx));
   loaded.weight_bytes = reader.bytes();

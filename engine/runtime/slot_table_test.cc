@@ -58,7 +58,9 @@ TEST(SlotTableTest, KeepsPagesTokensAndSamples) {
   slots.Apply(Decode(8, 5));
   EXPECT_EQ(slots.slot(1).cached_tokens, 6);
   // A new sequence forgets the old one.
-  slots.Apply(OneSequence(9));
+  StepPlan other = OneSequence(9);
+  other.sequences[0].sample = false;
+  slots.Apply(other);
   EXPECT_EQ(slots.slot(1).cached_tokens, 5);
   EXPECT_FALSE(slots.slot(1).has_sample);
 }
@@ -209,7 +211,9 @@ const BadPlan kBadLaterPlans[] = {
 
 TEST(SlotTableTest, RefusesEveryBadLaterPlan) {
   SlotTable slots(kLimits);
-  slots.Apply(OneSequence(1));
+  StepPlan prompt = OneSequence(1);
+  prompt.sequences[0].sample = false;
+  slots.Apply(prompt);
   for (const BadPlan& bad : kBadLaterPlans) {
     StepPlan plan = Decode(2, 5);
     bad.edit(plan);

@@ -1,7 +1,10 @@
 #include "engine/weights/dummy_source.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -50,6 +53,23 @@ void Store(float value, DType want, std::byte* dst) {
   }
 }
 
+// Calls body for parts that make up `rows`, on threads of their own where that pays: made-up
+// weights of a large model are the work of minutes for one.
+void ForRowsInParallel(Range rows, int64_t width, const std::function<void(Range)>& body) {
+  constexpr int64_t kElementsOfAThread = int64_t{1} << 19;
+  const int64_t most = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t useful = rows.size() * width / kElementsOfAThread;
+  const int64_t count = std::clamp<int64_t>(std::min(useful, rows.size()), 1, most);
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      body({rows.begin + rows.size() * i / count, rows.begin + rows.size() * (i + 1) / count});
+    });
+  }
+  body({rows.begin, rows.begin + rows.size() / count});
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 DummySource::DummySource(std::vector<TensorInfo> tensors, uint64_t seed) : seed_(seed) {
@@ -80,16 +100,19 @@ absl::Status DummySource::Read(std::string_view name, absl::Span<const Range> ra
   const Range rows = ranges.size() == 2 ? ranges[0] : Range{0, 1};
   const Range cols = ranges.back();
   const int64_t width = tensor.shape.back();
-  auto* out = static_cast<std::byte*>(dst);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    for (int64_t col = cols.begin; col < cols.end; ++col) {
-      const auto index = static_cast<uint64_t>(row * width + col);
-      float value = is_norm ? 1.0f : BellShaped(Mix(key + index * 0x9e3779b97f4a7c15u));
-      if (tensor.dtype == FileDType::kBF16) value = ToFloat(ToBFloat16(value));
-      Store(value, want, out);
-      out += DTypeBytes(want);
+  ForRowsInParallel(rows, cols.size(), [&](Range some) {
+    auto* out =
+        static_cast<std::byte*>(dst) + (some.begin - rows.begin) * cols.size() * DTypeBytes(want);
+    for (int64_t row = some.begin; row < some.end; ++row) {
+      for (int64_t col = cols.begin; col < cols.end; ++col) {
+        const auto index = static_cast<uint64_t>(row * width + col);
+        float value = is_norm ? 1.0f : BellShaped(Mix(key + index * 0x9e3779b97f4a7c15u));
+        if (tensor.dtype == FileDType::kBF16) value = ToFloat(ToBFloat16(value));
+        Store(value, want, out);
+        out += DTypeBytes(want);
+      }
     }
-  }
+  });
   return absl::OkStatus();
 }
 

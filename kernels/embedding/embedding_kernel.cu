@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWords = 4;
+constexpr int kThreads = 256;
+constexpr int kWords = 2;
 
 // The row of token t in the table, -1 for none of this rank's.
 __device__ __forceinline__ int64_t RowOf(const EmbeddingKernelArgs& args, int t) {

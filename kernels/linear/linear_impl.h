@@ -14,12 +14,14 @@ int64_t LinearCpuWorkspaceBytes(int threads, int64_t max_inputs, int64_t max_out
 
 absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args);
 int64_t LinearCudaWorkspaceBytes();
+// By cuBLASLt whatever the table says: the peer of the benchmark.
+absl::Status LinearCublas(const OpContext& ctx, const LinearArgs& args);
 
 // What computes a product on the GPU (README.md has the table).
 enum class LinearCudaKernel : uint8_t { kSkinny, kCublas, kGeneric };
 struct LinearCudaPath {
   LinearCudaKernel kernel = LinearCudaKernel::kGeneric;
-  int shape = 0;  // of kSkinny: index into kLinearSkinnyShapes
+  int shape = 0;  // of kSkinny: index into kSkinnyShapes
 };
 LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors);
 

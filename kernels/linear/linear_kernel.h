@@ -28,17 +28,7 @@ struct LinearKernelArgs {
 };
 static_assert(std::is_trivially_copyable_v<LinearKernelArgs>);
 
-// How the streaming kernel cuts a product: kernels/tile/skinny_gemm.cuh.
-struct LinearSkinnyShape {
-  int token_tiles;    // of 8 tokens
-  int row_tiles;      // of 16 outputs, a block
-  int warps;          // of a block
-  int unroll;         // pieces in flight a warp
-  int blocks_per_sm;  // that registers must leave room for
-};
-inline constexpr LinearSkinnyShape kLinearSkinnyShapes[] = {
-    {1, 1, 8, 4, 2}, {1, 1, 8, 3, 3}, {1, 2, 8, 2, 2}, {2, 2, 8, 3, 1}};
-
+// `shape`: index into kSkinnyShapes (kernels/tile/skinny_shapes.h).
 // REQUIRES: all of x and weight bf16, their rows on 16 bytes, inputs a multiple of 64,
 // 1 <= tokens <= 8 token_tiles.
 cudaError_t LaunchLinearSkinny(int shape, const LinearKernelArgs& args, cudaStream_t stream);

@@ -6,12 +6,6 @@
 namespace millrace {
 namespace {
 
-template <int kShape>
-struct Traits {
-  static constexpr LinearSkinnyShape kS = kLinearSkinnyShapes[kShape];
-  using Gemm = SkinnyGemm<kS.row_tiles, kS.token_tiles, kS.warps, kS.unroll>;
-};
-
 __device__ __forceinline__ float Bias(const LinearKernelArgs& args, int output) {
   if (args.bias == nullptr) return 0;
   if (args.bias_bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(args.bias)[output]);
@@ -19,9 +13,10 @@ __device__ __forceinline__ float Bias(const LinearKernelArgs& args, int output) 
 }
 
 template <int kShape>
-__global__ void __launch_bounds__(Traits<kShape>::Gemm::kThreads, Traits<kShape>::kS.blocks_per_sm)
+__global__ void __launch_bounds__(SkinnyTraits<kShape>::Gemm::kThreads,
+                                  SkinnyTraits<kShape>::kBlocksPerSm)
     LinearSkinny(const __grid_constant__ LinearKernelArgs args) {
-  using Gemm = typename Traits<kShape>::Gemm;
+  using Gemm = typename SkinnyTraits<kShape>::Gemm;
   __shared__ typename Gemm::Shared shared;
   const int first_row = blockIdx.x * Gemm::kRows;
   const SkinnyOperands operands = {.x = static_cast<const __nv_bfloat16*>(args.x),
@@ -48,7 +43,7 @@ __global__ void __launch_bounds__(Traits<kShape>::Gemm::kThreads, Traits<kShape>
 
 template <int kShape>
 cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
-  using Gemm = typename Traits<kShape>::Gemm;
+  using Gemm = typename SkinnyTraits<kShape>::Gemm;
   const LaunchShape shape = {
       .grid = dim3(static_cast<unsigned>((args.outputs + Gemm::kRows - 1) / Gemm::kRows)),
       .block = dim3(Gemm::kThreads)};
@@ -57,8 +52,7 @@ cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
 
 using LaunchFn = cudaError_t (*)(const LinearKernelArgs&, cudaStream_t);
 constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>};
-static_assert(sizeof(kLaunch) / sizeof(LaunchFn) ==
-              sizeof(kLinearSkinnyShapes) / sizeof(LinearSkinnyShape));
+static_assert(sizeof(kLaunch) / sizeof(LaunchFn) == kSkinnyShapeCount);
 
 }  // namespace
 

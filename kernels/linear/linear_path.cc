@@ -1,6 +1,7 @@
 #include <cstdint>
 
 #include "kernels/linear/linear_impl.h"
+#include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
 namespace {
@@ -9,17 +10,6 @@ bool RowsOn16Bytes(const TensorView& t) {
   const int64_t bytes = DTypeBytes(t.dtype);
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
          (t.dim(0) <= 1 || t.stride(0) * bytes % 16 == 0);
-}
-
-// Index into kLinearSkinnyShapes (linear_kernel.h), -1 where cuBLASLt is faster. Measured:
-// README.md.
-int ChooseSkinny(int64_t tokens, int64_t outputs, int32_t multiprocessors) {
-  const int64_t tiles = (outputs + 15) / 16;
-  const int64_t tiles_per_sm = (tiles + multiprocessors - 1) / multiprocessors;
-  if (tokens > 16) return -1;
-  if (tokens > 8) return tiles_per_sm <= 2 ? 3 : -1;
-  if (tiles_per_sm <= 2) return 0;
-  return tiles_per_sm == 3 ? 1 : 2;
 }
 
 }  // namespace
@@ -31,8 +21,8 @@ LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors)
   const int64_t inputs = args.x.dim(1);
   if (!same || inputs % 8 != 0 || inputs == 0) return kGeneric;
   if (!RowsOn16Bytes(args.x) || !RowsOn16Bytes(args.weight)) return kGeneric;
-  const int shape = bf16 && inputs % 64 == 0
-                        ? ChooseSkinny(args.x.dim(0), args.weight.dim(0), multiprocessors)
+  const int shape = bf16 && inputs % kSkinnyPiece == 0
+                        ? ChooseSkinnyShape(args.x.dim(0), args.weight.dim(0), multiprocessors)
                         : -1;
   if (shape >= 0) return {.kernel = LinearCudaKernel::kSkinny, .shape = shape};
   const bool bias_fits = !args.bias || args.bias->dtype == args.y.dtype;

@@ -10,6 +10,7 @@
 #include "kernels/core/device.h"
 #include "kernels/core/op_context.h"
 #include "kernels/core/tensor_view.h"
+#include "kernels/paged_attention/paged_attention_prefill_work.h"
 #include "kernels/paged_attention/paged_attention_work.h"
 
 namespace millrace {
@@ -71,7 +72,8 @@ struct PagedAttentionPlan {
   int32_t decode_queries = 0;              // most new tokens of a sequence that is decoded
   std::vector<PagedAttentionWork> decode;  // most expensive first, and so the next
   std::vector<PagedAttentionWork> prefill;
-  PagedAttentionPlanLayout layout;  // of plan_data
+  std::vector<PagedPrefillTile> hopper;  // the prefill work once more, for sm_90's own kernel
+  PagedAttentionPlanLayout layout;       // of plan_data
 };
 
 // Fills `plan` for B sequences: sequence b has queries [q_start[b], q_start[b + 1]) of the step's

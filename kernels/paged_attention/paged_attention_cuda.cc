@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/paged_attention/paged_attention_impl.h"
 #include "kernels/paged_attention/paged_attention_kernel.h"
+#include "kernels/paged_attention/paged_attention_kernel_prefill.h"
 
 namespace millrace {
 namespace {
@@ -85,14 +86,56 @@ cudaError_t RunDecode(const PagedAttentionPlan& plan, PagedAttentionKernelArgs a
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.decode);
   args.items = plan.layout.decode_items;
   args.tile_rows = PagedAttentionDecodeTileRows(plan.shape, plan.decode_queries);
-  if (PagedDecodeTakes(args.head_dim, args.page_tokens, args.tile_rows)) {
-    return LaunchPagedDecode(args, stream);
+  if (PagedDecodeTakes(args)) {
+    const bool large = PagedAttentionLargeBlocks(
+        plan.target, plan.shape, static_cast<int64_t>(plan.kv_len.size()), args.tile_rows);
+    return LaunchPagedDecode(args, large, stream);
   }
   return LaunchPagedTiles(args, stream);
 }
 
-cudaError_t RunPrefill(const PagedAttentionPlan& plan, PagedAttentionKernelArgs args,
-                       const char* plan_data, cudaStream_t stream) {
+// Whether sm_90's own kernel, which does not split keys, has tiles enough to be the faster one.
+bool TakesHopper(const PagedAttentionPlan& plan, const PagedAttentionKernelArgs& args) {
+  const int64_t blocks = int64_t{plan.layout.hopper_tiles} * args.kv_heads;
+  return PagedPrefillTakes(args.head_dim, args.page_tokens, args.group) && args.scale > 0 &&
+         args.k_token == args.head_dim && args.v_token == args.head_dim &&
+         3 * blocks >= plan.target.multiprocessors;
+}
+
+cudaError_t RunHopper(const PagedAttentionCall& call, const PagedAttentionKernelArgs& args,
+                      char* plan_data, cudaStream_t stream) {
+  return LaunchPagedPrefill(
+      {.q = args.q,
+       .k_cache = args.k_cache,
+       .v_cache = args.v_cache,
+       .out = args.out,
+       .page_table = args.page_table,
+       .q_start = call.args.q_start.as<int32_t>(),
+       .kv_len = call.args.kv_len.as<int32_t>(),
+       .work = reinterpret_cast<PagedPrefillWork*>(plan_data + call.plan.layout.hopper),
+       .q_token_stride = args.q_token,
+       .q_head_stride = args.q_head,
+       .out_token_stride = args.out_token,
+       .out_head_stride = args.out_head,
+       .k_page_stride = args.k_page,
+       .k_head_stride = args.k_head,
+       .v_page_stride = args.v_page,
+       .v_head_stride = args.v_head,
+       .page_table_stride = args.table_row,
+       .tokens = static_cast<int32_t>(call.args.q.dim(0)),
+       .pages = static_cast<int32_t>(call.args.k_cache.dim(0)),
+       .page_tokens = args.page_tokens,
+       .q_heads = args.kv_heads * args.group,
+       .kv_heads = args.kv_heads,
+       .head_dim = args.head_dim,
+       .scale = args.scale},
+      stream);
+}
+
+cudaError_t RunPrefill(const PagedAttentionCall& call, PagedAttentionKernelArgs args,
+                       char* plan_data, cudaStream_t stream) {
+  const PagedAttentionPlan& plan = call.plan;
+  if (TakesHopper(plan, args)) return RunHopper(call, args, plan_data, stream);
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.prefill);
   args.items = plan.layout.prefill_items;
   args.tile_rows = kAttentionLargeTileRows;
@@ -117,7 +160,7 @@ absl::Status PagedAttentionCuda(const OpContext& ctx, const PagedAttentionCall& 
   cudaError_t error = cudaSuccess;
   if (plan.layout.decode_items > 0) error = RunDecode(plan, args, plan_data, stream);
   if (error == cudaSuccess && plan.layout.prefill_items > 0) {
-    error = RunPrefill(plan, args, plan_data, stream);
+    error = RunPrefill(call, args, plan_data, stream);
   }
   if (error == cudaErrorNotSupported) error = RunPlain(call, stream);
   return CudaStatus(error, "PagedAttention");

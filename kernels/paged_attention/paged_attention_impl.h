@@ -24,11 +24,14 @@ inline constexpr int32_t kAttentionMaxPartialRows = 128;
 
 // CUDA: query rows of a tile. Up to kAttentionSmallTileRows a step's decode work goes to the kernel
 // that keeps one warp's keys and values in registers; more rows to the one that shares them.
-inline constexpr int32_t kAttentionSmallTileRows = 16;
+inline constexpr int32_t kAttentionSmallTileRows = 32;
 inline constexpr int32_t kAttentionLargeTileRows = 64;
 
 // Query rows of a decode tile, of which the partial results have as many.
 int32_t PagedAttentionDecodeTileRows(const PagedAttentionShape& shape, int32_t decode_queries);
+// Whether decode of so few sequences runs in one large block a multiprocessor rather than several.
+bool PagedAttentionLargeBlocks(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
+                               int64_t sequences, int32_t tile_rows);
 // Fills the CUDA part of `plan`, whose shape, target and lengths are set and right.
 void PlanPagedAttentionCuda(PagedAttentionPlan& plan);
 // Bytes of the partial results of any plan.

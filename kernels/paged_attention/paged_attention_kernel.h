@@ -34,19 +34,29 @@ struct PagedAttentionKernelArgs {
   int32_t group = 0;  // query heads of a kv head
   int32_t head_dim = 0;
   int32_t tile_rows = 0;  // of the partial results
+  // Set by LaunchPagedDecode.
+  uint32_t k_page_bytes = 0, v_page_bytes = 0;
+  uint32_t chunks_per_page = 0;
+  uint32_t chunk_reciprocal = 0;  // of chunks_per_page, in units of 2^-31, rounded up
+  float scale_log2 = 0;
   float scale = 0;
 };
 static_assert(std::is_trivially_copyable_v<PagedAttentionKernelArgs>);
 
 // Whether LaunchPagedDecode takes these.
-constexpr bool PagedDecodeTakes(int32_t head_dim, int32_t page_tokens, int32_t tile_rows) {
-  return (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256) &&
-         page_tokens % 16 == 0 && (tile_rows == 8 || tile_rows == 16);
+constexpr bool PagedDecodeTakes(const PagedAttentionKernelArgs& args) {
+  const int32_t dim = args.head_dim;
+  constexpr int64_t kLargestPage = int64_t{1} << 31;  // elements
+  return (dim == 64 || dim == 96 || dim == 128 || dim == 256) && args.page_tokens % 16 == 0 &&
+         args.k_token == dim && args.v_token == dim && args.k_page < kLargestPage &&
+         args.v_page < kLargestPage && args.tile_rows <= 32;
 }
 
 // The work items, one block each and kv head. All bf16; addresses and strides in bytes are
-// multiples of 16. tile_rows is 8 or 16.
-cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, cudaStream_t stream);
+// multiples of 16. tile_rows is 8, 16 or 32, the last with head sizes up to 128. `large_blocks`: of
+// 16 warps, one to a multiprocessor, instead of 4; needs tile_rows 8 and a head size up to 128.
+cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, bool large_blocks,
+                              cudaStream_t stream);
 
 // The same for tiles of up to 64 rows and any page size and head size (a multiple of 8, up to 256).
 // cudaErrorNotSupported where the device lacks the shared memory.

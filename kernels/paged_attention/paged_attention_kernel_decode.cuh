@@ -17,76 +17,108 @@
 
 namespace millrace::decode {
 
-constexpr int kWarps = 4;
-constexpr int kChunk = 16;  // keys
+constexpr int kChunk = 16;                        // keys
+constexpr int kSmallWarps = 4, kLargeWarps = 16;  // of a block
 
 // Lane 4 g + t.
 struct Lane {
   int g, t;
 };
 
-template <int kDim, int kTiles>
+template <int kHeadDim, int kTileCount, int kWarpCount>
 struct Traits {
+  static constexpr int kDim = kHeadDim;
+  static constexpr int kTiles = kTileCount;
+  static constexpr int kWarps = kWarpCount;
   static constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
   static constexpr int kHalves = (kDim + 63) / 64;  // and along a value; 96 half fills the second
   static constexpr int kRows = 8 * kTiles;
-  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128;
-  // Of a multiprocessor: 12 warps of up to 168 registers, 8 where a chunk takes more.
-  static constexpr int kBlocks = kDim <= 128 ? 3 : 2;
+  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == kSmallWarps;
+  // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
+  // takes more, or one block of 16 warps of up to 128.
+  static constexpr int kBlocks = kWarps == kLargeWarps ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr int kPages = 512;  // of the part that are kept at hand
 
   struct Shared {
+    uint32_t pages[kPages];
     uint4 q[kQueriesInRegisters ? 1 : kTiles * kSteps * 32];  // as the lanes use them
     float2 stats[kWarps][kRows];
     float sums[kWarps][8][kDim + 4];
   };
 };
 
+// What a thread works on.
+struct Job {
+  const PagedAttentionKernelArgs& args;
+  const PagedAttentionWork& work;
+  int head;  // of the cache
+  Lane lane;
+};
+
 // 16 keys and their values as they came from memory.
-template <int kDim>
+template <typename T>
 struct Chunk {
-  uint4 k[2][kDim / 32];         // keys g and g + 8
-  uint4 v[4][(kDim + 63) / 64];  // keys 2t, 2t + 1, 2t + 8, 2t + 9
+  uint4 k[2][T::kSteps];   // keys g and g + 8
+  uint4 v[4][T::kHalves];  // keys 2t, 2t + 1, 2t + 8, 2t + 9
 };
 
-// Where a block's chunks lie. Pages hold whole chunks.
-struct Pages {
+// Where a lane finds its part of the chunks of one kv head. Pages hold whole chunks, rows are
+// dense.
+struct Cursor {
   const int32_t* table;
-  Divisor chunks_per_page;
-  int32_t last;  // page of the sequence; later ones are not read
-
-  __device__ __forceinline__ int32_t Page(int chunk) const {
-    return max(__ldg(table + min(chunks_per_page.Divide(chunk), last)), 0);
-  }
-  // First key of the chunk in its page.
-  __device__ __forceinline__ int32_t Offset(int chunk) const {
-    return (chunk - chunks_per_page.Divide(chunk) * chunks_per_page.n) * kChunk;
-  }
+  const char* k;  // of page 0, chunk 0
+  const char* v;
 };
 
-template <int kDim>
-__device__ __forceinline__ void LoadKeys(const __nv_bfloat16* rows, int64_t token, Lane lane,
-                                         Chunk<kDim>& chunk) {
-  const __nv_bfloat16* p = rows + lane.g * token + 8 * lane.t;
+// Page and chunk in it.
+struct Place {
+  uint32_t page, chunk;
+};
+
+__device__ __forceinline__ uint32_t PageIndex(const PagedAttentionKernelArgs& args, int chunk) {
+  return __umulhi(2 * static_cast<uint32_t>(chunk), args.chunk_reciprocal);
+}
+
+// Entries past a sequence's end are -1, which this never sees but for a wrong plan.
+__device__ __forceinline__ uint32_t LoadPage(const int32_t* table, uint32_t index) {
+  return static_cast<uint32_t>(max(__ldg(table + index), 0));
+}
+
+template <typename T>
+__device__ __forceinline__ void LoadKeys(const char* head, uint32_t page_bytes, Place where,
+                                         Chunk<T>& chunk) {
+  constexpr int kRow = T::kDim * 2;  // bytes
+  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
 #pragma unroll
-  for (int i = 0; i < kDim / 32; ++i) {
-    chunk.k[0][i] = LoadStream(p + 32 * i);
-    chunk.k[1][i] = LoadStream(p + 8 * token + 32 * i);
+  for (int i = 0; i < T::kSteps; ++i) {
+    chunk.k[0][i] = LoadStream(p + 64 * i);
+    chunk.k[1][i] = LoadStream(p + 8 * kRow + 64 * i);
   }
 }
 
-template <int kDim>
-__device__ __forceinline__ void LoadValues(const __nv_bfloat16* rows, int64_t token, Lane lane,
-                                           Chunk<kDim>& chunk) {
-  const __nv_bfloat16* p = rows + 2 * lane.t * token + 8 * lane.g;
+template <typename T>
+__device__ __forceinline__ void LoadValues(const char* head, uint32_t page_bytes, Place where,
+                                           Lane lane, Chunk<T>& chunk) {
+  constexpr int kRow = T::kDim * 2;  // bytes
+  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
 #pragma unroll
-  for (int h = 0; h < (kDim + 63) / 64; ++h) {
-    const bool inside = 64 * h + 8 * lane.g < kDim;
+  for (int h = 0; h < T::kHalves; ++h) {
+    const bool inside = T::kDim % 64 == 0 || 64 * h + 8 * lane.g < T::kDim;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat16* from = p + (i % 2 + i / 2 * 8) * token + 64 * h;
-      chunk.v[i][h] = kDim % 64 == 0 || inside ? LoadStream(from) : uint4{};
+      const char* from = p + (i % 2 + i / 2 * 8) * kRow + 128 * h;
+      chunk.v[i][h] = inside ? LoadStream(from) : uint4{};
     }
   }
+}
+
+// Read where it stands: the compiler would move queries into registers ahead of the loop.
+__device__ __forceinline__ uint4 LoadShared(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(from))));
+  return v;
 }
 
 __device__ __forceinline__ const uint32_t* Words(const uint4& v) {
@@ -95,9 +127,10 @@ __device__ __forceinline__ const uint32_t* Words(const uint4& v) {
 
 // The running softmax of a warp: rows 8n + 2t and 8n + 2t + 1 of each tile n, output elements
 // 64 h + 8 g + 2 j and the one after.
-template <int kDim, int kTiles>
+template <typename T>
 struct Accumulator {
-  float o[kTiles][(kDim + 63) / 64 * 4][4] = {};
+  static constexpr int kTiles = T::kTiles;
+  float o[kTiles][T::kHalves * 4][4] = {};
   float top[kTiles][2];
   float total[kTiles][2] = {};
 
@@ -106,45 +139,60 @@ struct Accumulator {
     for (int n = 0; n < kTiles; ++n) top[n][0] = top[n][1] = -INFINITY;
   }
 
-  // Takes the scores s of tile n, already masked: weights in, sums rescaled where the maximum grew.
-  __device__ __forceinline__ void Weigh(int n, float scale_log2, float (&s)[4]) {
-    float top0 = fmaxf(s[0], s[2]), top1 = fmaxf(s[1], s[3]);
+  // Scores, already masked, become weights: relative to `top`, which follows the maximum only where
+  // that outgrows it by kSlack, so that the sums are seldom rescaled. In powers of two.
+  __device__ __forceinline__ void Weigh(float scale_log2, float (&s)[kTiles][4]) {
+    constexpr float kSlack = 8;
+    float most[kTiles][2];
+    bool grown = false;
 #pragma unroll
-    for (int x = 4; x < 32; x *= 2) {
-      top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, x));
-      top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, x));
-    }
-    top0 = fmaxf(top[n][0], top0 * scale_log2);
-    top1 = fmaxf(top[n][1], top1 * scale_log2);
-    // A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
-    const float base0 = top0 == -INFINITY ? 0 : top0, base1 = top1 == -INFINITY ? 0 : top1;
-    if (__any_sync(~0u, top0 > top[n][0] || top1 > top[n][1])) {
-      const float r0 = Exp2(top[n][0] - base0), r1 = Exp2(top[n][1] - base1);
-      total[n][0] *= r0;
-      total[n][1] *= r1;
+    for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (auto& part : o[n]) {
-        part[0] *= r0;
-        part[1] *= r1;
-        part[2] *= r0;
-        part[3] *= r1;
+      for (int i = 0; i < 2; ++i) {
+        most[n][i] = fmaxf(s[n][i], s[n][i + 2]) * scale_log2;
+        grown |= most[n][i] > top[n][i] + kSlack;
       }
-      top[n][0] = top0;
-      top[n][1] = top1;
     }
-    s[0] = Exp2(fmaf(s[0], scale_log2, -base0));
-    s[1] = Exp2(fmaf(s[1], scale_log2, -base1));
-    s[2] = Exp2(fmaf(s[2], scale_log2, -base0));
-    s[3] = Exp2(fmaf(s[3], scale_log2, -base1));
-    total[n][0] += s[0] + s[2];
-    total[n][1] += s[1] + s[3];
+    if (__any_sync(~0u, grown)) Rescale(most);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s[n][i] = Exp2(fmaf(s[n][i], scale_log2, -Base(top[n][i % 2])));
+        total[n][i % 2] += s[n][i];
+      }
+    }
+  }
+
+  // A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
+  static __device__ __forceinline__ float Base(float top) { return top == -INFINITY ? 0 : top; }
+
+  // Raises the tops to what any lane of the row has.
+  __device__ __forceinline__ void Rescale(float (&most)[kTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& m = most[n][i];
+#pragma unroll
+        for (int x = 4; x < 32; x *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
+        m = fmaxf(m, top[n][i]);
+        const float by = Exp2(top[n][i] - Base(m));
+        top[n][i] = m;
+        total[n][i] *= by;
+#pragma unroll
+        for (auto& part : o[n]) {
+          part[i] *= by;
+          part[i + 2] *= by;
+        }
+      }
+    }
   }
 
   // O^T += V^T P^T, with the weights of each tile as b0, b1.
-  __device__ __forceinline__ void AddValues(const Chunk<kDim>& chunk,
-                                            const uint32_t (&p)[kTiles][2]) {
+  __device__ __forceinline__ void AddValues(const Chunk<T>& chunk, const uint32_t (&p)[kTiles][2]) {
 #pragma unroll
-    for (int h = 0; h < (kDim + 63) / 64; ++h) {
+    for (int h = 0; h < T::kHalves; ++h) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const uint32_t x0 = Words(chunk.v[0][h])[j], x1 = Words(chunk.v[1][h])[j];
@@ -158,37 +206,60 @@ struct Accumulator {
   }
 };
 
-// Scores of keys that a row does not see become -inf; values past the last key become 0, since a
-// weight of 0 does not hide a NaN. `keys`: of the part that lie from the chunk's first on.
-template <int kDim, int kTiles>
-__device__ __forceinline__ void Mask(int keys, const int (&seen)[kTiles][2], Lane lane,
-                                     float (&s)[kTiles][4], Chunk<kDim>& chunk) {
+// Scores of keys that a row does not see become -inf; values past the part's last key become 0,
+// since a weight of 0 does not hide a NaN. `first`: key of the chunk.
+template <typename T>
+__device__ __forceinline__ void Mask(const Job& job, int first, float (&s)[T::kTiles][4],
+                                     Chunk<T>& chunk) {
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
+  for (int n = 0; n < T::kTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (lane.g + i / 2 * 8 >= seen[n][i % 2]) s[n][i] = -INFINITY;
+      const int visible = job.work.visible + (8 * n + 2 * job.lane.t + i % 2) / job.args.group;
+      if (first + job.lane.g + i / 2 * 8 >= visible) s[n][i] = -INFINITY;
     }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (2 * lane.t + i % 2 + i / 2 * 8 < keys) continue;
+    if (first + 2 * job.lane.t + i % 2 + i / 2 * 8 < job.work.kv_end) continue;
 #pragma unroll
     for (auto& v : chunk.v[i]) v = {};
   }
 }
 
-// Joins the block's warps and writes the result: the output, or the part.
-template <int kDim, int kTiles>
-__device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
-                                       const PagedAttentionWork& work, int head,
-                                       Accumulator<kDim, kTiles>& acc,
-                                       typename Traits<kDim, kTiles>::Shared& shared) {
+// Four elements of a row joined from the warps of the block, before the division by `total`.
+struct Joined {
+  float4 sum;
+  float top, total;
+};
+
+template <typename T>
+__device__ __forceinline__ Joined JoinWarps(const typename T::Shared& shared, int n, int r, int d) {
+  Joined joined = {{}, -INFINITY, 0};
+#pragma unroll
+  for (int w = 0; w < T::kWarps; ++w) joined.top = fmaxf(joined.top, shared.stats[w][8 * n + r].x);
+  const float base = joined.top == -INFINITY ? 0 : joined.top;
+#pragma unroll
+  for (int w = 0; w < T::kWarps; ++w) {
+    const float2 stats = shared.stats[w][8 * n + r];
+    const float weight = Exp2(stats.x - base);
+    joined.total += weight * stats.y;
+    AddScaled(*reinterpret_cast<const float4*>(&shared.sums[w][r][d]), weight, joined.sum);
+  }
+  return joined;
+}
+
+// Joins the block's warps and writes the result: the output, the part, or the part's elements to
+// the blocks of the cluster that join them.
+template <typename T>
+__device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
+                                       typename T::Shared& shared) {
+  const auto& [args, work, head, lane] = job;
+  constexpr int kColumns = T::kDim / 4;
   const int warp = threadIdx.x / 32;
-  const Lane lane = {static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4};
   const PartialTile part = PartOf(args, work, head, work.part);
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
+  for (int n = 0; n < T::kTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -198,44 +269,57 @@ __device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
     }
     if (n > 0) __syncthreads();  // the tile before has been read
 #pragma unroll
-    for (int i = 0; i < (kDim + 63) / 64 * 4; ++i) {
+    for (int i = 0; i < T::kHalves * 4; ++i) {
       const int d = 64 * (i / 4) + 8 * lane.g + 2 * (i % 4);
-      if (kDim % 64 != 0 && d >= kDim) continue;
+      if (T::kDim % 64 != 0 && d >= T::kDim) continue;
       const float(&o)[4] = acc.o[n][i];
       *reinterpret_cast<float2*>(&shared.sums[warp][2 * lane.t][d]) = {o[0], o[2]};
       *reinterpret_cast<float2*>(&shared.sums[warp][2 * lane.t + 1][d]) = {o[1], o[3]};
     }
     __syncthreads();
     const int rows = min(8, work.queries * args.group - 8 * n);
-    for (int e = threadIdx.x; e < rows * (kDim / 4); e += kWarps * 32) {
-      const int r = e / (kDim / 4), d = e % (kDim / 4) * 4;
-      float top = -INFINITY, total = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) top = fmaxf(top, shared.stats[w][8 * n + r].x);
-      const float base = top == -INFINITY ? 0 : top;
-      float4 sum = {};
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        const float weight = Exp2(shared.stats[w][8 * n + r].x - base);
-        total += weight * shared.stats[w][8 * n + r].y;
-        AddScaled(*reinterpret_cast<const float4*>(&shared.sums[w][r][d]), weight, sum);
-      }
+    for (int i = threadIdx.x; i < rows * kColumns; i += T::kWarps * 32) {
+      const int r = i / kColumns, d = i % kColumns * 4;
+      const Joined joined = JoinWarps<T>(shared, n, r, d);
       if (work.parts == 1) {
-        StoreScaled(sum, 1 / total, OutRow(args, work, head, 8 * n + r) + d);
-        continue;
+        StoreScaled(joined.sum, 1 / joined.total, OutRow(args, work, head, 8 * n + r) + d);
+      } else {
+        *reinterpret_cast<float4*>(part.sums + (8 * n + r) * T::kDim + d) = joined.sum;
+        if (d == 0) part.stats[8 * n + r] = {joined.top, joined.total};
       }
-      *reinterpret_cast<float4*>(part.sums + (8 * n + r) * kDim + d) = sum;
-      if (d == 0) part.stats[8 * n + r] = {top, total};
     }
   }
+  if (work.parts > 1 && IsLastPart(args, work, head)) JoinParts(args, work, head);
 }
 
-template <int kDim, int kTiles>
-__global__ void __launch_bounds__(kWarps * 32, (Traits<kDim, kTiles>::kBlocks))
-    PagedDecode(const __grid_constant__ PagedAttentionKernelArgs args,
-                const Divisor chunks_per_page) {
-  using T = Traits<kDim, kTiles>;
-  __shared__ typename T::Shared shared;
+template <typename T>
+__device__ __forceinline__ Cursor CursorOf(const Job& job) {
+  const auto& [args, work, head, lane] = job;
+  Cursor at;
+  at.table = args.page_table + work.sequence * args.table_row;
+  at.k = static_cast<const char*>(args.k_cache) +
+         2 * (head * args.k_head + lane.g * T::kDim + 8 * lane.t);
+  at.v = static_cast<const char*>(args.v_cache) +
+         2 * (head * args.v_head + 2 * lane.t * T::kDim + 8 * lane.g);
+  return at;
+}
+
+// Row 8 n + g of the queries, elements 32 p + 8 t and on.
+__device__ __forceinline__ uint4 LoadQuery(const Job& job, int n, int p) {
+  const auto& [args, work, head, lane] = job;
+  const int r = min(8 * n + lane.g, work.queries * args.group - 1);
+  const auto* q = static_cast<const __nv_bfloat16*>(args.q) +
+                  (work.token + r / args.group) * args.q_token +
+                  (head * args.group + r % args.group) * args.q_head;
+  return __ldg(reinterpret_cast<const uint4*>(q + 32 * p + 8 * lane.t));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
+    PagedDecode(const __grid_constant__ PagedAttentionKernelArgs args) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto& shared = *reinterpret_cast<typename T::Shared*>(memory);
+  constexpr int kStride = T::kWarps;  // chunks from a warp's one to its next
   const int warp = threadIdx.x / 32, index = threadIdx.x % 32;
   const Lane lane = {index / 4, index % 4};
   const int item = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;
@@ -245,101 +329,78 @@ __global__ void __launch_bounds__(kWarps * 32, (Traits<kDim, kTiles>::kBlocks))
     StartNextGrid();
     return;
   }
-  const Pages pages = {args.page_table + work.sequence * args.table_row, chunks_per_page,
-                       chunks_per_page.Divide((work.kv_end - 1) / kChunk)};
-  const auto* k_head = static_cast<const __nv_bfloat16*>(args.k_cache) + head * args.k_head;
-  const auto* v_head = static_cast<const __nv_bfloat16*>(args.v_cache) + head * args.v_head;
-  const auto keys_at = [&](int64_t page, int offset) {
-    return k_head + page * args.k_page + offset * args.k_token;
-  };
-  const auto values_at = [&](int64_t page, int offset) {
-    return v_head + page * args.v_page + offset * args.v_token;
-  };
-
-  Chunk<kDim> chunk;
+  const Job job = {args, work, head, lane};
+  const Cursor at = CursorOf<T>(job);
+  Chunk<T> chunk;
   int c = work.kv_begin / kChunk + warp;
   const int end = (work.kv_end + kChunk - 1) / kChunk;
-  int32_t page = pages.Page(c), next_page = pages.Page(c + kWarps);
+  const uint32_t first_page = PageIndex(args, work.kv_begin / kChunk);
+  const auto find = [&](int of) -> Place {
+    const uint32_t page = PageIndex(args, of), near = page - first_page;
+    return {near < T::kPages ? shared.pages[near] : LoadPage(at.table, page),
+            static_cast<uint32_t>(of) - page * args.chunks_per_page};
+  };
+  Place where = {};
+  if (c < end) {
+    const uint32_t page = PageIndex(args, c);
+    where = {LoadPage(at.table, page), static_cast<uint32_t>(c) - page * args.chunks_per_page};
+  }
   // Keys of earlier steps are there already; those of this step only after the wait.
   const bool settled = c < end && (c + 1) * kChunk <= work.settled;
   if (settled) {
-    LoadKeys(keys_at(page, pages.Offset(c)), args.k_token, lane, chunk);
-    LoadValues(values_at(page, pages.Offset(c)), args.v_token, lane, chunk);
+    LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
+    LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
+  }
+  for (uint32_t i = threadIdx.x;
+       i < T::kPages && first_page + i <= PageIndex(args, max(end, 1) - 1); i += T::kWarps * 32) {
+    shared.pages[i] = LoadPage(at.table, first_page + i);
   }
   WaitForPriorGrid();
   StartNextGrid();
   if (!settled && c < end) {
-    LoadKeys(keys_at(page, pages.Offset(c)), args.k_token, lane, chunk);
-    LoadValues(values_at(page, pages.Offset(c)), args.v_token, lane, chunk);
+    LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
+    LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
   }
-
-  const int rows = work.queries * args.group;
-  const auto query = [&](int n, int p) {
-    const int r = min(8 * n + lane.g, rows - 1);
-    const auto* q = static_cast<const __nv_bfloat16*>(args.q) +
-                    (work.token + r / args.group) * args.q_token +
-                    (head * args.group + r % args.group) * args.q_head;
-    return __ldg(reinterpret_cast<const uint4*>(q + 32 * p + 8 * lane.t));
-  };
   uint4 q[T::kSteps];
   if constexpr (T::kQueriesInRegisters) {
 #pragma unroll
-    for (int p = 0; p < T::kSteps; ++p) q[p] = query(0, p);
+    for (int p = 0; p < T::kSteps; ++p) q[p] = LoadQuery(job, 0, p);
   } else {
-    for (int i = warp; i < kTiles * T::kSteps; i += kWarps) {
-      shared.q[i * 32 + index] = query(i / T::kSteps, i % T::kSteps);
-    }
-    __syncthreads();
-  }
-  int visible[kTiles][2];
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      visible[n][i] = work.visible + (8 * n + 2 * lane.t + i) / args.group;
+    for (int i = warp; i < T::kTiles * T::kSteps; i += T::kWarps) {
+      shared.q[i * 32 + index] = LoadQuery(job, i / T::kSteps, i % T::kSteps);
     }
   }
+  __syncthreads();
 
-  const float scale_log2 = args.scale * kLog2E;
-  Accumulator<kDim, kTiles> acc;
-  for (; c < end; c += kWarps) {
-    float s[kTiles][4] = {};
+  const int masked = work.visible / kChunk;  // from this chunk on rows do not see all keys
+  Accumulator<T> acc;
+  for (; c < end; c += kStride) {
+    float s[T::kTiles][4] = {};
 #pragma unroll
     for (int p = 0; p < T::kSteps; ++p) {
       const uint4 k0 = chunk.k[0][p], k1 = chunk.k[1][p];
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        const uint4 b = T::kQueriesInRegisters ? q[p] : shared.q[(n * T::kSteps + p) * 32 + index];
+      for (int n = 0; n < T::kTiles; ++n) {
+        const uint4 b =
+            T::kQueriesInRegisters ? q[p] : LoadShared(&shared.q[(n * T::kSteps + p) * 32 + index]);
         MmaBf16(s[n], k0.x, k1.x, k0.y, k1.y, b.x, b.y);
         MmaBf16(s[n], k0.z, k1.z, k0.w, k1.w, b.z, b.w);
       }
     }
-    const int next = c + kWarps;
-    if (next < end) LoadKeys(keys_at(next_page, pages.Offset(next)), args.k_token, lane, chunk);
-    if ((c + 1) * kChunk > work.visible) {
-      int seen[kTiles][2];
+    const bool more = c + kStride < end;
+    if (more) LoadKeys<T>(at.k, args.k_page_bytes, find(c + kStride), chunk);
+    if (c >= masked) Mask<T>(job, c * kChunk, s, chunk);
+    acc.Weigh(args.scale_log2, s);
+    uint32_t p[T::kTiles][2];
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        seen[n][0] = visible[n][0] - c * kChunk;
-        seen[n][1] = visible[n][1] - c * kChunk;
-      }
-      Mask(work.kv_end - c * kChunk, seen, lane, s, chunk);
-    }
-    uint32_t p[kTiles][2];
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      acc.Weigh(n, scale_log2, s[n]);
+    for (int n = 0; n < T::kTiles; ++n) {
       p[n][0] = TransposeMatrix(PackBf16(s[n][0], s[n][1]));
       p[n][1] = TransposeMatrix(PackBf16(s[n][2], s[n][3]));
     }
     acc.AddValues(chunk, p);
-    if (next < end) {
-      LoadValues(values_at(next_page, pages.Offset(next)), args.v_token, lane, chunk);
-      next_page = pages.Page(next + kWarps);
-    }
+    if (more) LoadValues<T>(at.v, args.v_page_bytes, find(c + kStride), lane, chunk);
   }
-  Finish<kDim, kTiles>(args, work, head, acc, shared);
-  if (work.parts > 1 && IsLastPart(args, work, head)) JoinParts(args, work, head);
+  Finish<T>(job, acc, shared);
 }
 
 }  // namespace millrace::decode

@@ -75,48 +75,81 @@ __device__ __forceinline__ PartialTile PartOf(const PagedAttentionKernelArgs& ar
   return {sums, reinterpret_cast<float2*>(sums + args.tile_rows * args.head_dim)};
 }
 
+// Adds 1 and returns what was there. What this block wrote before a barrier ahead of this is seen
+// by who counts later; what earlier ones wrote is seen after a barrier behind it.
+__device__ __forceinline__ int32_t CountArrival(int32_t* count) {
+  int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(count)
+               : "memory");
+  return before;
+}
+
 // Called by every thread of the block once its part is written. True in the block that came last,
 // which sees the parts of all.
 __device__ __forceinline__ bool IsLastPart(const PagedAttentionKernelArgs& args,
                                            const PagedAttentionWork& work, int head) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* arrivals = args.arrivals + static_cast<int64_t>(work.slot) * args.kv_heads + head;
-    last = atomicAdd(arrivals, 1) == work.parts - 1;
+    last = CountArrival(arrivals) == work.parts - 1;
     if (last) *arrivals = 0;
   }
   __syncthreads();
-  if (last) __threadfence();
   return last;
 }
 
-// Writes the tile's output from its parts, taken in order.
+constexpr int kMaxParts = 128;
+
+// Writes the tile's output from its parts, taken in order. A warp takes a row: its lanes first
+// weigh a part each, then sum four elements each.
 __device__ __forceinline__ void JoinParts(const PagedAttentionKernelArgs& args,
                                           const PagedAttentionWork& work, int head) {
-  const int columns = args.head_dim / 4, rows = work.queries * args.group;
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
   const PartialTile first = PartOf(args, work, head, 0);
   // From a part to the next, in floats.
   const int64_t step = static_cast<int64_t>(args.kv_heads) * args.tile_rows * (args.head_dim + 2);
-  for (int e = threadIdx.x; e < rows * columns; e += blockDim.x) {
-    const int r = e / columns, d = e % columns * 4;
+  for (int r = threadIdx.x / 32; r < work.queries * args.group; r += warps) {
     const float* stats = reinterpret_cast<const float*>(first.stats + r);
+    float2 part[kMaxParts / 32];
     float top = -INFINITY;
-#pragma unroll 4
-    for (int p = 0; p < work.parts; ++p) top = fmaxf(top, __ldcg(stats + p * step));
-    if (top == -INFINITY) top = 0;
-    const float* sums = first.sums + static_cast<int64_t>(r) * args.head_dim + d;
-    float total = 0;
-    float4 acc = {};
-#pragma unroll 4
-    for (int p = 0; p < work.parts; ++p) {
-      const float2 part = __ldcg(reinterpret_cast<const float2*>(stats + p * step));
-      const float weight = Exp2(part.x - top);
-      total += weight * part.y;
-      AddScaled(__ldcg(reinterpret_cast<const float4*>(sums + p * step)), weight, acc);
+#pragma unroll
+    for (int i = 0; i < kMaxParts / 32; ++i) {
+      const int p = lane + 32 * i;
+      part[i] = {-INFINITY, 0};
+      if (p < work.parts) part[i] = __ldcg(reinterpret_cast<const float2*>(stats + p * step));
+      top = fmaxf(top, part[i].x);
     }
-    StoreScaled(acc, 1 / total, OutRow(args, work, head, r) + d);
+#pragma unroll
+    for (int x = 16; x > 0; x /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, x));
+    const float base = top == -INFINITY ? 0 : top;
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kMaxParts / 32; ++i) {
+      part[i].x = Exp2(part[i].x - base);
+      total += part[i].x * part[i].y;
+    }
+#pragma unroll
+    for (int x = 16; x > 0; x /= 2) total += __shfl_xor_sync(~0u, total, x);
+    for (int d0 = 0; d0 < args.head_dim; d0 += 128) {
+      const int d = min(d0 + 4 * lane, args.head_dim - 4);
+      const float* sums = first.sums + static_cast<int64_t>(r) * args.head_dim + d;
+      float4 sum = {};
+#pragma unroll
+      for (int i = 0; i < kMaxParts / 32; ++i) {
+        const int end = min(32, work.parts - 32 * i);
+#pragma unroll 16
+        for (int p = 0; p < end; ++p) {
+          AddScaled(__ldcg(reinterpret_cast<const float4*>(sums + (32 * i + p) * step)),
+                    __shfl_sync(~0u, part[i].x, p), sum);
+        }
+      }
+      if (d0 + 4 * lane < args.head_dim) {
+        StoreScaled(sum, 1 / total, OutRow(args, work, head, r) + d);
+      }
+    }
   }
 }
 

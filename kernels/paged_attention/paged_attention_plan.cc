@@ -130,6 +130,7 @@ absl::Status PlanPagedAttention(const PagedAttentionShape& shape,
   plan.decode_queries = 0;
   plan.decode.clear();
   plan.prefill.clear();
+  plan.hopper.clear();
   plan.layout = {};
   if (target.device == DeviceType::kCuda) {
     PlanPagedAttentionCuda(plan);

@@ -2,6 +2,7 @@
 // about as much to read.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/paged_attention/paged_attention.h"
 #include "kernels/paged_attention/paged_attention_impl.h"
@@ -11,26 +12,29 @@ namespace {
 
 // Keys are split at multiples of this: what one matrix instruction takes.
 constexpr int32_t kChunkKeys = 16;
-constexpr int32_t kMaxParts = 128;  // joined one after the other
+constexpr int32_t kMaxParts = 128;  // of a tile
+constexpr int32_t kTileRows[] = {8, 16, kAttentionSmallTileRows, kAttentionLargeTileRows};
 
-// How many blocks the keys of a launch may be spread over.
+// What a launch can run at once, and what a block costs besides its keys.
 struct Spread {
   int64_t wave = 0;          // blocks that run at once
-  int64_t waves = 0;         // waves of a launch that has plenty of work
-  int64_t chunks = 0;        // of a block, from which on more blocks than a wave pay
+  int64_t overhead = 0;      // of a block, in chunks
   int64_t least_chunks = 0;  // of a block
 };
 
+// That splitting aims at: more make the end more even and the partial results larger.
+constexpr int64_t kMostWaves = 2;
+
+// For the kernels' blocks of a multiprocessor, see decode::Traits and PagedTiles.
 Spread SpreadOf(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
-                int32_t tile_rows) {
-  // Blocks of a multiprocessor, by registers for small tiles and shared memory for large ones.
-  const bool small = tile_rows <= kAttentionSmallTileRows;
+                int32_t tile_rows, bool large_blocks) {
+  const int64_t sms = target.multiprocessors;
   const bool wide = shape.head_dim > 128;
-  const int64_t blocks = small ? (wide ? 2 : 3) : (wide ? 1 : 2);
-  return {.wave = target.multiprocessors * blocks,
-          .waves = small ? 4 : 2,
-          .chunks = small ? 32 : 64,
-          .least_chunks = small ? 4 : 16};
+  if (large_blocks) return {.wave = sms, .overhead = 24, .least_chunks = 8};
+  if (tile_rows > kAttentionSmallTileRows) {
+    return {.wave = sms * (wide ? 1 : 2), .overhead = 12, .least_chunks = 16};
+  }
+  return {.wave = sms * (wide || tile_rows > 8 ? 2 : 3), .overhead = 6, .least_chunks = 4};
 }
 
 int64_t Chunks(const PagedAttentionWork& tile) {
@@ -44,28 +48,43 @@ int64_t PartsOf(const PagedAttentionWork& tile, int64_t part_chunks) {
 }
 
 // Partial results per kv head that any split makes: a tile of C chunks in parts of at most P is cut
-// only when C > P, into at most 2 C / P parts, and P is at least the total over wave * waves
-// blocks.
+// only when C > P, into at most 2 C / P parts, and P is at least the total over kMostWaves waves.
 int32_t MaxSlots(const Spread& spread, int32_t heads) {
-  return static_cast<int32_t>(CeilDiv(2 * spread.wave * spread.waves, heads));
+  return static_cast<int32_t>(CeilDiv(2 * spread.wave * kMostWaves, heads));
 }
 
-// Chunks of a part, the same for all tiles.
+// The least part size from `part` on whose parts need no more than `room` blocks.
+int64_t FitParts(const std::vector<PagedAttentionWork>& tiles, int64_t heads, int64_t room,
+                 int64_t part, int64_t& blocks) {
+  for (;; part += std::max<int64_t>(1, part / 32)) {
+    blocks = 0;
+    for (const PagedAttentionWork& tile : tiles) blocks += PartsOf(tile, part) * heads;
+    if (blocks <= room) return part;
+  }
+}
+
+// Chunks of a part, the same for all tiles: of the sizes that fill 1, 2, ... waves, the one with
+// the least time, as the waves' average block and how far the largest part exceeds it.
 int64_t PartChunks(const std::vector<PagedAttentionWork>& tiles, const Spread& spread,
                    int64_t heads) {
   int64_t total = 0;
   for (const PagedAttentionWork& tile : tiles) total += Chunks(tile) * heads;
-  const int64_t full = CeilDiv(total, spread.wave * spread.waves);
-  if (full >= spread.chunks) return full;
-  if (total >= spread.wave * spread.chunks) return spread.chunks;
-  // One wave. Rounding up may need a few blocks more than there is room for: then larger parts.
-  int64_t part = std::max(spread.least_chunks, CeilDiv(total, spread.wave));
-  const int64_t room = std::max(spread.wave, static_cast<int64_t>(tiles.size()) * heads);
-  for (;; part += std::max<int64_t>(1, part / 16)) {
+  const int64_t least = std::max(spread.least_chunks, CeilDiv(total, spread.wave * kMostWaves));
+  const int64_t uncut = CeilDiv(static_cast<int64_t>(tiles.size()) * heads, spread.wave);
+  int64_t best = 0, best_time = 0;
+  for (int64_t waves = uncut; waves < uncut + kMostWaves; ++waves) {
+    const int64_t room = waves * spread.wave;
     int64_t blocks = 0;
-    for (const PagedAttentionWork& tile : tiles) blocks += PartsOf(tile, part) * heads;
-    if (blocks <= room) return part;
+    const int64_t part =
+        FitParts(tiles, heads, room, std::max(least, CeilDiv(total, room)), blocks);
+    const int64_t mean = CeilDiv(total, blocks);
+    const int64_t time = CeilDiv(blocks, spread.wave) * (mean + spread.overhead) + part - mean;
+    if (best == 0 || time < best_time) {
+      best = part;
+      best_time = time;
+    }
   }
+  return best;
 }
 
 // Appends the tiles' parts to `out`, longest first.
@@ -118,32 +137,79 @@ int32_t DecodeCapacity(const PagedAttentionTarget& target, const PagedAttentionS
                        int64_t sequences, int32_t queries) {
   if (queries == 0) return 0;
   const int32_t rows = PagedAttentionDecodeTileRows(shape, queries);
+  const bool large = PagedAttentionLargeBlocks(target, shape, sequences, rows);
   const int64_t tiles = sequences * CeilDiv(queries, TileQueries(shape, rows));
-  return static_cast<int32_t>(tiles + MaxSlots(SpreadOf(target, shape, rows), shape.kv_heads));
+  return static_cast<int32_t>(tiles +
+                              MaxSlots(SpreadOf(target, shape, rows, large), shape.kv_heads));
 }
 
 int32_t Slots(const PagedAttentionTarget& target, const PagedAttentionShape& shape) {
-  return std::max(MaxSlots(SpreadOf(target, shape, kAttentionSmallTileRows), shape.kv_heads),
-                  MaxSlots(SpreadOf(target, shape, kAttentionLargeTileRows), shape.kv_heads));
+  int32_t slots = 0;
+  for (const int32_t rows : kTileRows) {
+    slots = std::max(slots, MaxSlots(SpreadOf(target, shape, rows, false), shape.kv_heads));
+  }
+  return slots;
 }
 
-PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, int32_t slots,
-                                int32_t decode_items, int32_t prefill_items) {
+// What a layout holds.
+struct Counts {
+  int32_t slots, decode_items, prefill_items, hopper_tiles;
+};
+
+PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, const Counts& counts) {
   constexpr int64_t kItem = sizeof(PagedAttentionWork);
-  PagedAttentionPlanLayout layout = {
-      .slots = slots, .decode_items = decode_items, .prefill_items = prefill_items};
-  layout.decode = CeilDiv(int64_t{slots} * shape.kv_heads * 4, kItem) * kItem;
-  layout.prefill = layout.decode + decode_items * kItem;
-  layout.bytes = layout.prefill + prefill_items * kItem;
+  PagedAttentionPlanLayout layout = {.slots = counts.slots,
+                                     .decode_items = counts.decode_items,
+                                     .prefill_items = counts.prefill_items,
+                                     .hopper_tiles = counts.hopper_tiles};
+  layout.decode = CeilDiv(int64_t{counts.slots} * shape.kv_heads * 4, kItem) * kItem;
+  layout.prefill = layout.decode + counts.decode_items * kItem;
+  layout.hopper = layout.prefill + counts.prefill_items * kItem;
+  layout.bytes = layout.hopper;
+  if (counts.hopper_tiles > 0) {
+    layout.bytes += static_cast<int64_t>(sizeof(PagedPrefillWork)) +
+                    counts.hopper_tiles * static_cast<int64_t>(sizeof(PagedPrefillTile));
+  }
   return layout;
+}
+
+int32_t HopperTileTokens(const PagedAttentionShape& shape) {
+  return PagedPrefillTileTokens(shape.head_dim, shape.q_heads / shape.kv_heads);
+}
+
+// Tiles of the sequences that are not decoded, those that see most keys first.
+void AddHopperTiles(PagedAttentionPlan& plan) {
+  if (plan.target.compute_capability != 90) return;
+  const int32_t tokens = HopperTileTokens(plan.shape);
+  std::vector<std::pair<int32_t, PagedPrefillTile>> tiles;  // by the keys they see
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    const int32_t queries = plan.q_start[b + 1] - plan.q_start[b];
+    if (queries <= kPagedAttentionDecodeQueries) continue;
+    for (int32_t first = 0; first < queries; first += tokens) {
+      const int32_t seen = plan.kv_len[b] - std::max(0, queries - first - tokens);
+      tiles.push_back({seen, {.sequence = static_cast<int32_t>(b), .first_query = first}});
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& tile : tiles) plan.hopper.push_back(tile.second);
 }
 
 }  // namespace
 
 int32_t PagedAttentionDecodeTileRows(const PagedAttentionShape& shape, int32_t decode_queries) {
   const int32_t rows = decode_queries * (shape.q_heads / shape.kv_heads);
-  if (rows <= 8) return 8;
-  return rows <= kAttentionSmallTileRows ? kAttentionSmallTileRows : kAttentionLargeTileRows;
+  for (const int32_t tile_rows : kTileRows) {
+    // Wider heads leave no registers for 32 rows.
+    if (rows <= tile_rows && (tile_rows <= 16 || shape.head_dim <= 128)) return tile_rows;
+  }
+  return kAttentionLargeTileRows;
+}
+
+bool PagedAttentionLargeBlocks(const PagedAttentionTarget& target, const PagedAttentionShape& shape,
+                               int64_t sequences, int32_t tile_rows) {
+  return tile_rows == 8 && shape.head_dim <= 128 &&
+         sequences * shape.kv_heads * 2 <= target.multiprocessors;
 }
 
 void PlanPagedAttentionCuda(PagedAttentionPlan& plan) {
@@ -161,13 +227,18 @@ void PlanPagedAttentionCuda(PagedAttentionPlan& plan) {
     AddTiles(plan, b, TileQueries(shape, few ? rows : kAttentionLargeTileRows),
              few ? decode : prefill);
   }
-  Split(decode, SpreadOf(plan.target, shape, rows), shape.kv_heads, plan.decode);
-  Split(prefill, SpreadOf(plan.target, shape, kAttentionLargeTileRows), shape.kv_heads,
+  const bool large =
+      PagedAttentionLargeBlocks(plan.target, shape, static_cast<int64_t>(plan.kv_len.size()), rows);
+  Split(decode, SpreadOf(plan.target, shape, rows, large), shape.kv_heads, plan.decode);
+  Split(prefill, SpreadOf(plan.target, shape, kAttentionLargeTileRows, false), shape.kv_heads,
         plan.prefill);
-  plan.layout = Layout(shape, Slots(plan.target, shape),
-                       DecodeCapacity(plan.target, shape, static_cast<int64_t>(plan.kv_len.size()),
-                                      plan.decode_queries),
-                       static_cast<int32_t>(plan.prefill.size()));
+  AddHopperTiles(plan);
+  plan.layout = Layout(shape, {.slots = Slots(plan.target, shape),
+                               .decode_items = DecodeCapacity(
+                                   plan.target, shape, static_cast<int64_t>(plan.kv_len.size()),
+                                   plan.decode_queries),
+                               .prefill_items = static_cast<int32_t>(plan.prefill.size()),
+                               .hopper_tiles = static_cast<int32_t>(plan.hopper.size())});
 }
 
 int64_t PagedAttentionPlanBytes(const PagedAttentionTarget& target,
@@ -180,9 +251,14 @@ int64_t PagedAttentionPlanBytes(const PagedAttentionTarget& target,
     decode = std::max(decode, DecodeCapacity(target, shape, sequences, queries));
   }
   const int32_t slots = Slots(target, shape);
-  const int64_t tiles =
-      CeilDiv(max_tokens, TileQueries(shape, kAttentionLargeTileRows)) + max_sequences;
-  return Layout(shape, slots, decode, static_cast<int32_t>(tiles) + slots).bytes;
+  const auto tiles = [&](int32_t tokens) {
+    return static_cast<int32_t>(CeilDiv(max_tokens, tokens) + max_sequences);
+  };
+  return Layout(shape, {.slots = slots,
+                        .decode_items = decode,
+                        .prefill_items = tiles(TileQueries(shape, kAttentionLargeTileRows)) + slots,
+                        .hopper_tiles = tiles(HopperTileTokens(shape))})
+      .bytes;
 }
 
 void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to) {
@@ -193,13 +269,25 @@ void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to) {
   };
   write(plan.decode, plan.layout.decode);
   write(plan.prefill, plan.layout.prefill);
+  if (plan.hopper.empty()) return;
+  int64_t keys = 0;
+  for (size_t b = 0; b < plan.kv_len.size(); ++b) {
+    const int32_t queries = plan.q_start[b + 1] - plan.q_start[b];
+    if (queries > kPagedAttentionDecodeQueries) keys += plan.kv_len[b];
+  }
+  const PagedPrefillWork head = {
+      .num_tiles = static_cast<int32_t>(plan.hopper.size()),
+      .heads_at_once = PagedPrefillHeadsAtOnce(keys, plan.shape.head_dim, plan.shape.kv_heads)};
+  std::memcpy(to + plan.layout.hopper, &head, sizeof(head));
+  std::memcpy(to + plan.layout.hopper + sizeof(head), plan.hopper.data(),
+              plan.hopper.size() * sizeof(PagedPrefillTile));
 }
 
 int64_t PagedAttentionCudaPartialBytes(const PagedAttentionTarget& target,
                                        const PagedAttentionShape& shape) {
   int64_t bytes = 0;
-  for (const int32_t rows : {kAttentionSmallTileRows, kAttentionLargeTileRows}) {
-    const int64_t slots = MaxSlots(SpreadOf(target, shape, rows), shape.kv_heads);
+  for (const int32_t rows : kTileRows) {
+    const int64_t slots = MaxSlots(SpreadOf(target, shape, rows, false), shape.kv_heads);
     bytes = std::max(bytes, slots * shape.kv_heads * rows * PagedAttentionPartialRowBytes(shape));
   }
   return bytes;

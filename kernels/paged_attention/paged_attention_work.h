@@ -26,10 +26,12 @@ struct PagedAttentionPlanLayout {
   int32_t slots = 0;         // partial results, per kv head
   int32_t decode_items = 0;  // capacity; unused ones are zero
   int32_t prefill_items = 0;
+  int32_t hopper_tiles = 0;
   int64_t arrivals = 0;  // [slots, kv_heads] i32, zero between launches: parts of a tile that are
                          // done, counted at the slot of its part 0
   int64_t decode = 0;    // [decode_items] PagedAttentionWork
   int64_t prefill = 0;   // [prefill_items] PagedAttentionWork
+  int64_t hopper = 0;    // PagedPrefillWork and its PagedPrefillTile, if it has tiles
   int64_t bytes = 0;
 };
 

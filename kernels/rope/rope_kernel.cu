@@ -15,9 +15,10 @@ namespace {
 constexpr int kThreads = 192;     // a multiple of the words in a half head of 64, 96, 128 and 256
 constexpr int kMaxThreads = 256;  // where a half head has more words than that
 constexpr int kInFlight = 2;      // heads
+constexpr int kBlocks = 4;        // of kMaxThreads to a multiprocessor: bounds the registers
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kBlocks)
     RotateToken(const __grid_constant__ RopeKernelArgs args) {
   __shared__ RotationTable table;
   const int t = static_cast<int>(blockIdx.x);
@@ -26,12 +27,12 @@ __global__ void __launch_bounds__(kMaxThreads)
              static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x),
              static_cast<int>(blockDim.x * blockDim.y));
   __syncthreads();
-  const int first = static_cast<int>(threadIdx.x) * kWidth;
-  const Rotation<kWidth> rotation(table, first);
   WaitForPriorGrid();
   StartNextGrid();
+  const int first = static_cast<int>(threadIdx.x) * kWidth;
   T* x = static_cast<T*>(args.x) + t * args.token_stride + first;
   const int step = static_cast<int>(blockDim.y);
+#pragma unroll 1
   for (int begin = static_cast<int>(threadIdx.y); begin < args.heads; begin += kInFlight * step) {
     Vec<T, kWidth> low[kInFlight], high[kInFlight];
 #pragma unroll
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int n = 0; n < kInFlight; ++n) {
       const int h = begin + n * step;
       if (h >= args.heads) break;
-      rotation.Apply(low[n], high[n], &low[n], &high[n]);
+      Rotation<kWidth>(table, first).Apply(low[n], high[n], &low[n], &high[n]);
       StoreVec(x + h * args.head_stride, low[n]);
       StoreVec(x + h * args.head_stride + half, high[n]);
     }

@@ -59,13 +59,15 @@ struct Rotation {
   template <typename From, typename To>
   __device__ __forceinline__ void Apply(const Vec<From, kWidth>& low, const Vec<From, kWidth>& high,
                                         Vec<To, kWidth>* to_low, Vec<To, kWidth>* to_high) const {
+    const Floats<kWidth> a = Widened(low), b = Widened(high);
+    Floats<kWidth> turned_a, turned_b;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      const float a = Widen(low.v[j]);
-      const float b = Widen(high.v[j]);
-      Narrow(a * cos[j] - b * sin[j], &to_low->v[j]);
-      Narrow(b * cos[j] + a * sin[j], &to_high->v[j]);
+      turned_a.v[j] = a.v[j] * cos[j] - b.v[j] * sin[j];
+      turned_b.v[j] = b.v[j] * cos[j] + a.v[j] * sin[j];
     }
+    *to_low = Narrowed<To>(turned_a);
+    *to_high = Narrowed<To>(turned_b);
   }
 };
 

@@ -1,7 +1,7 @@
 // Grid: one block a token. What depends on positions and slots alone, the token's sines and cosines
 // and the place of its cache rows, is done before the wait for the kernel ahead. Then thread (x, y)
 // takes word x of both halves of the heads y, y + blockDim.y, ... (queries, then keys, then
-// values), two heads at a time, so that its sines and cosines stay in registers. Bound by memory;
+// values), two heads at a time. Bound by memory;
 // at 48 heads of 128 the 192 threads of a block have all its loads in flight at once.
 #include <algorithm>
 
@@ -17,6 +17,7 @@ namespace {
 constexpr int kThreads = 192;     // a multiple of the words in a half head of 64, 96, 128 and 256
 constexpr int kMaxThreads = 256;  // where a half head has more words than that
 constexpr int kInFlight = 2;      // heads
+constexpr int kBlocks = 5;        // of kMaxThreads to a multiprocessor: bounds the registers
 
 // Where a token's keys and values go.
 struct Place {
@@ -50,8 +51,15 @@ __device__ __forceinline__ From* HeadOf(const RopeAppendTokens& args, int t, int
   return static_cast<From*>(heads->data) + t * heads->token_stride + h * heads->head_stride;
 }
 
+template <typename T, int kWidth>
+__device__ __forceinline__ void StoreHalves(T* to, int half, const Vec<T, kWidth>& low,
+                                            const Vec<T, kWidth>& high) {
+  StoreVec(to, low);
+  StoreVec(to + half, high);
+}
+
 template <typename From, typename To, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kBlocks)
     RotateAndAppendToken(const __grid_constant__ RopeAppendTokens args) {
   __shared__ RotationTable table;
   const int t = static_cast<int>(blockIdx.x);
@@ -61,14 +69,13 @@ __global__ void __launch_bounds__(kMaxThreads)
              static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x),
              static_cast<int>(blockDim.x * blockDim.y));
   __syncthreads();
-  const int first = static_cast<int>(threadIdx.x) * kWidth;
-  const Rotation<kWidth> rotation(table, first);
   WaitForPriorGrid();
   StartNextGrid();
 
-  const int values = args.q_heads + args.kv_heads;  // the first head that is one
-  const int heads = values + args.kv_heads;
+  const int first = static_cast<int>(threadIdx.x) * kWidth;
+  const int heads = args.q_heads + 2 * args.kv_heads;
   const int step = static_cast<int>(blockDim.y);
+#pragma unroll 1
   for (int begin = static_cast<int>(threadIdx.y); begin < heads; begin += kInFlight * step) {
     Vec<From, kWidth> low[kInFlight], high[kInFlight];
 #pragma unroll
@@ -84,19 +91,15 @@ __global__ void __launch_bounds__(kMaxThreads)
       const int h = begin + n * step;
       if (h >= heads) break;
       if (h < args.q_heads) {
-        From* to = HeadOf<From>(args, t, h) + first;
-        rotation.Apply(low[n], high[n], &low[n], &high[n]);
-        StoreVec(to, low[n]);
-        StoreVec(to + half, high[n]);
+        Rotation<kWidth>(table, first).Apply(low[n], high[n], &low[n], &high[n]);
+        StoreHalves(HeadOf<From>(args, t, h) + first, half, low[n], high[n]);
       } else if (!place.none) {
-        const bool is_key = h < values;
-        To* to = (is_key ? place.Row<To>(args.k_cache, h - args.q_heads)
-                         : place.Row<To>(args.v_cache, h - values)) +
-                 first;
         Vec<To, kWidth> to_low = Converted<To>(low[n]), to_high = Converted<To>(high[n]);
-        if (is_key) rotation.Apply(low[n], high[n], &to_low, &to_high);
-        StoreVec(to, to_low);
-        StoreVec(to + half, to_high);
+        const bool is_key = h < args.q_heads + args.kv_heads;
+        if (is_key) Rotation<kWidth>(table, first).Apply(low[n], high[n], &to_low, &to_high);
+        To* to = is_key ? place.Row<To>(args.k_cache, h - args.q_heads)
+                        : place.Row<To>(args.v_cache, h - args.q_heads - args.kv_heads);
+        StoreHalves(to + first, half, to_low, to_high);
       }
     }
   }

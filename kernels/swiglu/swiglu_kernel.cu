@@ -30,14 +30,13 @@ __global__ void __launch_bounds__(kThreads)
   // Before column i lie i / block whole blocks of gates, and as many of ups.
   const int64_t skipped = static_cast<int64_t>(i / args.block) * args.block;
   const T* from = static_cast<const T*>(args.x) + t * args.x_stride + i + skipped;
-  const Vec<T, kWidth> gate = LoadVec<kWidth>(from);
-  const Vec<T, kWidth> up = LoadVec<kWidth>(from + args.block);
-  Vec<T, kWidth> y;
+  const Vec<T, kWidth> gates = LoadVec<kWidth>(from);
+  const Vec<T, kWidth> ups = LoadVec<kWidth>(from + args.block);
+  Floats<kWidth> y = Widened(gates);
+  const Floats<kWidth> up = Widened(ups);
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    Narrow(Silu(Widen(gate.v[j]), T()) * Widen(up.v[j]), &y.v[j]);
-  }
-  StoreVec(static_cast<T*>(args.y) + t * args.y_stride + i, y);
+  for (int j = 0; j < kWidth; ++j) y.v[j] = Silu(y.v[j], T()) * up.v[j];
+  StoreVec(static_cast<T*>(args.y) + t * args.y_stride + i, Narrowed<T>(y));
 }
 
 struct Choice {

@@ -16,6 +16,7 @@
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
 
@@ -166,6 +167,14 @@ class SkinnyGemm {
       }
     }
   }
+};
+
+// Of one of kSkinnyShapes.
+template <int kShape>
+struct SkinnyTraits {
+  static constexpr SkinnyShape kS = kSkinnyShapes[kShape];
+  using Gemm = SkinnyGemm<kS.row_tiles, kS.token_tiles, kS.warps, kS.unroll>;
+  static constexpr int kBlocksPerSm = kS.blocks_per_sm;
 };
 
 }  // namespace millrace

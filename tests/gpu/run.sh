@@ -8,7 +8,7 @@
 # minutes. With names, only programs whose name begins with one of them.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
-export LD_LIBRARY_PATH="$here/lib:${LD_LIBRARY_PATH:-}"
+export LD_LIBRARY_PATH="$here/lib:${CUDA_HOME:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}"
 readonly AT_ONCE=6 # cells; tests are not timed
 
 columns=(plain)

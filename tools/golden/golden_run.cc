@@ -92,6 +92,8 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
   LocalExecutorConfig config;
   config.runner = runner;
   config.tensor_parallel_size = options.tensor_parallel_size;
+  config.device = options.device.type;
+  config.cuda_device = options.device.ordinal;
   config.threads = options.threads;
   ASSIGN_OR_RETURN(std::unique_ptr<LocalExecutor> local, LocalExecutor::Create(config));
   RETURN_IF_ERROR(local->AllocateCache(num_pages));
@@ -107,6 +109,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
   runner.model_dir = std::filesystem::absolute(options.model_dir).string();
   runner.dtype = options.dtype;
   runner.kv_dtype = options.dtype;
+  runner.enforce_eager = options.enforce_eager;
   runner.page_tokens = kPageTokens;
   runner.max_num_seqs = static_cast<int32_t>(cases.size());
   runner.max_num_batched_tokens =

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/runtime/engine.h"
 #include "kernels/core/dtype.h"
+#include "tools/common/device_name.h"
 #include "tools/golden/compare.h"
 #include "tools/golden/golden_file.h"
 
@@ -18,6 +19,8 @@ namespace millrace {
 struct GoldenOptions {
   std::string model_dir;
   DType dtype = DType::kF32;  // of weights and cache
+  DeviceChoice device;
+  bool enforce_eager = false;
   int32_t tensor_parallel_size = 1;
   int32_t threads = 1;  // of all ranks together
   int32_t chunk = 0;    // most tokens of one sequence in a step; 0: prompts are computed whole

@@ -13,13 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/core/status.h"
+#include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/golden/golden_run.h"
 #include "tools/golden/report.h"
 #include "tools/golden/text_check.h"
 
 ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
-ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu");
+ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu, cuda or cuda:N");
+ABSL_FLAG(bool, enforce_eager, false, "on a GPU: no captured graphs");
 ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false,
@@ -38,10 +40,6 @@ constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
 
 absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_device) != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device ", absl::GetFlag(FLAGS_device), ": golden runs on cpu"));
-  }
   if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
     return absl::InvalidArgumentError(
         "--data-parallel-size: groups do not change a result; golden runs one, so give 1");
@@ -69,6 +67,8 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
         absl::StrCat("--dtype ", dtype, ": want float32 or bfloat16"));
   }
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
+  ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
+  options.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
@@ -118,9 +118,9 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
-      "%s: %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
-      std::string(DTypeName(options.dtype)), options.tensor_parallel_size,
-      options.worker_binary.empty() ? "" : " (processes)",
+      "%s: %s on %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
+      std::string(DTypeName(options.dtype)), absl::GetFlag(FLAGS_device),
+      options.tensor_parallel_size, options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
       options.prefix_cache ? "on" : "off");
 

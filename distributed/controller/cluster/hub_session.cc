@@ -54,6 +54,30 @@ void HubSession::Close(const absl::Status& reason) {
   Pump();
 }
 
+void HubSession::Dismiss(const absl::Status& reason) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (phase_ == Phase::kClosing) return;
+    await_peer_ = ever_open_ && !broken_;
+    Enter(Phase::kClosing);
+    reason_ = reason;
+  }
+  Pump();
+}
+
+void HubSession::HungUp() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    await_peer_ = false;
+  }
+  Pump();
+}
+
+bool HubSession::WantsMore() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return phase_ != Phase::kClosing || await_peer_;
+}
+
 void HubSession::Cancel() {
   Close(absl::CancelledError("broken off"));
   const std::lock_guard<std::mutex> lock(context_mu_);
@@ -92,7 +116,7 @@ void HubSession::Pump() {
     if (!queue_.empty()) {
       queue_.Pop(&outgoing_);
       write = writing_ = true;
-    } else if (phase_ == Phase::kClosing) {
+    } else if (phase_ == Phase::kClosing && !await_peer_) {
       finished_ = true;
       end = reason_;
     } else {
@@ -120,9 +144,10 @@ void HubSession::OnReadDone(bool ok) {
       ok ? OnFrame(std::move(incoming_)) : absl::UnavailableError("the connection broke");
   if (!status.ok()) {
     Close(status);
+    HungUp();
     return;
   }
-  if (phase() != Phase::kClosing) StartRead(&incoming_);
+  if (WantsMore()) StartRead(&incoming_);
 }
 
 void HubSession::OnCancel() {
@@ -131,7 +156,7 @@ void HubSession::OnCancel() {
     broken_ = true;
   }
   Close(absl::UnavailableError("the connection broke"));
-  Pump();
+  HungUp();
 }
 
 void HubSession::OnDone() {

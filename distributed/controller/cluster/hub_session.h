@@ -51,6 +51,9 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   void Send(std::shared_ptr<const std::string> message);  // serialized; shared between ranks
   // Ends the call with `reason` once everything sent before is out. Nothing is received any more.
   void Close(const absl::Status& reason);
+  // As Close, but lets a worker that has been told to go hang up first: a connection that is closed
+  // while the other side writes loses what it has not read yet.
+  void Dismiss(const absl::Status& reason);
   // Breaks it off at once.
   void Cancel();
 
@@ -68,6 +71,8 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   void OnDone() override;
 
   void Pump();
+  bool WantsMore() const;
+  void HungUp();
   absl::Status OnFrame(worker::Frame frame);
   absl::Status OnNonce(const worker::Frame& frame);
   absl::Status OnProof(const worker::Frame& frame);
@@ -97,6 +102,7 @@ class HubSession final : public std::enable_shared_from_this<HubSession>,
   bool broken_ = false;          // guarded by mu_: nothing can be written any more
   bool finished_ = false;        // guarded by mu_: Finish was called
   bool ever_open_ = false;       // guarded by mu_
+  bool await_peer_ = false;      // guarded by mu_: it is to hang up first
   absl::Status reason_;          // guarded by mu_
 };
 

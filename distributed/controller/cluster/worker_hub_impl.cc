@@ -102,7 +102,7 @@ void WorkerHubImpl::Shutdown(const std::string& reason) {
     message.mutable_shutdown()->set_reason(reason);
     for (const std::shared_ptr<HubSession>& session : sessions_) {
       session->Send(message);
-      session->Close(absl::OkStatus());
+      session->Dismiss(absl::OkStatus());
     }
     if (group_ != nullptr && group_->steps() != nullptr) {
       group_->steps()->MarkLost(absl::UnavailableError("the controller is shutting down"));
@@ -273,7 +273,7 @@ void WorkerHubImpl::Lose(int32_t rank, const absl::Status& status) {
   }
   for (const Member& member : group_->members()) {
     member.session->Send(order);
-    member.session->Close(absl::UnavailableError(message));
+    member.session->Dismiss(absl::UnavailableError(message));
   }
   // Health first: nobody shall be sent here by it once requests fail.
   listener_->OnLost(rank, absl::Status(status.code(), message));
