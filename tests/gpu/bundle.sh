@@ -15,6 +15,7 @@ targets=(
   //kernels/gate_up:gate_up_test
   //kernels/kv_append:kv_append_test
   //kernels/linear:linear_test
+  //kernels/merge_columns:merge_columns_test
   //kernels/paged_attention:paged_attention_test
   //kernels/rms_norm:rms_norm_test
   //kernels/rope:rope_test
