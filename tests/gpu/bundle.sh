@@ -9,6 +9,7 @@ source tools/bazel/env.sh
 
 # Add an op's test here together with its CUDA row.
 targets=(
+  //distributed/comm:nccl_test
   //kernels/bench:bench_bed_test
   //kernels/cuda:cuda_device_test
   //kernels/embedding:embedding_test
@@ -39,9 +40,9 @@ for target in "${targets[@]}"; do
   path=${target#//}
   cp -L "$bin/${path/://}" "$out/bin/"
 done
-# The target's own libc, libstdc++, driver and CUDA toolkit (half a gigabyte of cuBLAS) stay its own.
+# The target's own libc, libstdc++, driver and CUDA toolkit (half a gigabyte of cuBLAS, NCCL) stay its own.
 for binary in "$out"/bin/*; do ldd "$binary"; done | awk '$3 ~ /^\// {print $3}' | sort -u |
-  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libcublas|libcublasLt)\.so' |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libcublas|libcublasLt|libnccl)\.so' |
   xargs -r cp -L -t "$out/lib"
 chmod u+w "$out"/bin/* "$out"/lib/*
 strip --strip-unneeded "$out"/bin/* "$out"/lib/*
