@@ -10,6 +10,8 @@ source tools/bazel/env.sh
 # Add an op's test here together with its CUDA row.
 targets=(
   //distributed/comm:nccl_test
+  //distributed/comm:peer_memory_test
+  //kernels/all_reduce:all_reduce_test
   //kernels/bench:bench_bed_test
   //kernels/cuda:cuda_device_test
   //kernels/embedding:embedding_test
