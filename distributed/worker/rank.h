@@ -14,12 +14,14 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "distributed/comm/connect.h"
 #include "distributed/step_wire/step_wire.h"
 #include "distributed/worker/rank_model.h"
 #include "distributed/worker/session_store.h"
 #include "distributed/worker/watched_communicator.h"
+#include "engine/parallel/communicator.h"
 #include "kernels/core/device.h"
 #include "proto/worker.pb.h"
 
@@ -63,6 +65,9 @@ class Rank final {
  private:
   void Loop();
   absl::Status Handle(const worker::ControllerMessage& message);
+  // The group's communicator, on the device's memory, and how it is to be called.
+  absl::StatusOr<std::unique_ptr<Communicator>> Join(const worker::Assign& assign,
+                                                     std::string* transport);
   absl::Status OnAssign(const worker::Assign& assign);
   absl::Status CheckFingerprint(const std::string& want);
   absl::Status OnLoad();
