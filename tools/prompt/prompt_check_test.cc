@@ -29,8 +29,8 @@ TEST(CompareRendered, ShowsTheFirstDifference) {
   PromptCase want = cases->prompts[0];
   const Difference difference = CompareRendered(want);
   ASSERT_TRUE(difference.has_value());
-  EXPECT_EQ(difference->substr(0, 15), "prompt, byte 44");
-  want.prompt.replace(44, 1, "e");
+  EXPECT_EQ(difference->substr(0, 15), "prompt, byte 42");
+  want.prompt.replace(42, 1, "e");
   EXPECT_EQ(CompareRendered(want), std::nullopt);
 }
 

@@ -243,7 +243,7 @@ TEST(EncodePrompt, MessagesCannotForgeControlTokens) {
     EXPECT_EQ(controls(std::string(token)), honest);
     EXPECT_EQ(controls("a" + std::string(token) + "a"), honest);
     // Nor half of one, with the rest coming from the format.
-    EXPECT_EQ(controls(std::string(token.substr(0, 1))), honest);
+    EXPECT_EQ(controls(std::string(token.substr(0, token[0] == '<' ? 1 : 3))), honest);
   }
 }
 
