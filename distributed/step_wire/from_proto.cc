@@ -219,6 +219,7 @@ absl::StatusOr<StepResult> FromProto(const worker::StepDone& proto, const StepLi
 }
 
 absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
+  constexpr int kMaxGraphSizes = 1024;
   if (!IsOneOf(proto.dtype(), {DType::kF32, DType::kBF16}) ||
       !IsOneOf(proto.kv_dtype(), {DType::kF32, DType::kBF16})) {
     return absl::InvalidArgumentError("runner config: dtype must be float32 or bfloat16");
@@ -237,6 +238,12 @@ absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   out.max_num_batched_tokens = proto.max_num_batched_tokens();
   out.max_model_len = proto.max_model_len();
   out.seed = proto.seed();
+  out.enforce_eager = proto.enforce_eager();
+  RETURN_IF_ERROR(CheckRange("cuda_graph_sizes", proto.cuda_graph_sizes_size(), 0, kMaxGraphSizes));
+  for (const int32_t size : proto.cuda_graph_sizes()) {
+    RETURN_IF_ERROR(CheckRange("cuda_graph_sizes", size, 1, 1 << 20));
+    out.cuda_graph_sizes.push_back(size);
+  }
   return out;
 }
 

@@ -268,7 +268,9 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
                                .max_num_seqs = 3,
                                .max_num_batched_tokens = 99,
                                .max_model_len = 4096,
-                               .seed = ~uint64_t{0}};
+                               .seed = ~uint64_t{0},
+                               .enforce_eager = true,
+                               .cuda_graph_sizes = {1, 3}};
   const RunnerConfig back = FromProto(ToProto(config)).value();
   EXPECT_EQ(back.model_dir, config.model_dir);
   EXPECT_EQ(back.load_format, config.load_format);
@@ -279,11 +281,19 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   EXPECT_EQ(back.max_num_batched_tokens, config.max_num_batched_tokens);
   EXPECT_EQ(back.max_model_len, config.max_model_len);
   EXPECT_EQ(back.seed, config.seed);
+  EXPECT_TRUE(back.enforce_eager);
+  EXPECT_EQ(back.cuda_graph_sizes, config.cuda_graph_sizes);
   worker::RunnerConfig bad = ToProto(config);
   bad.set_dtype(77);
   EXPECT_FALSE(FromProto(bad).ok());
   bad = ToProto(config);
   bad.set_max_num_seqs(0);
+  EXPECT_FALSE(FromProto(bad).ok());
+  bad = ToProto(config);
+  bad.add_cuda_graph_sizes(0);
+  EXPECT_FALSE(FromProto(bad).ok());
+  bad = ToProto(config);
+  for (int i = 0; i < 2000; ++i) bad.add_cuda_graph_sizes(1);
   EXPECT_FALSE(FromProto(bad).ok());
   worker::Loaded memory = ToProto(RankMemory{1, 2, 3, 4});
   EXPECT_EQ(FromProto(memory)->available_bytes, 4);

@@ -119,12 +119,13 @@ void Rank::Loop() {
   model_.reset();
   std::shared_ptr<WatchedCommunicator> communicator;
   bool tell = false;
+  const bool device_lost = !status.ok() && !options_.device->Check().ok();
   {
     const std::lock_guard<std::mutex> lock(mu_);
     tell = !status.ok() && !stopped_;
     if (tell) {
       error_ = status;
-      failed_for_good_ = limits_.num_pages == 0 && !BlamesOthers(status);
+      failed_for_good_ = device_lost || (limits_.num_pages == 0 && !BlamesOthers(status));
     }
     communicator = std::move(communicator_);
   }

@@ -54,7 +54,8 @@ class Rank final {
 
   // Any thread. What the rank failed with; OK while it has not.
   absl::Status error() const;
-  bool failed_for_good() const;  // not because of another rank, and not in a step
+  // Not because of another rank, and not in a step unless the device went with it.
+  bool failed_for_good() const;
   // Any thread. "rank 1 of 2"; "no rank yet".
   std::string Describe() const;
   worker::Heartbeat Heartbeat() const;

@@ -186,8 +186,12 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
   return executor;
 }
 
-absl::Status LocalExecutor::AllocateCache(int32_t num_pages) {
-  return OnAllRanks([&](Rank& rank) { return rank.runner().AllocateCache(num_pages); });
+absl::Status LocalExecutor::AllocateCache(int32_t num_pages,
+                                          const DecodeGraphs::Progress& progress) {
+  return OnAllRanks([&](Rank& rank) {
+    return rank.runner().AllocateCache(
+        num_pages, rank.comm().rank() == 0 ? progress : DecodeGraphs::Progress());
+  });
 }
 
 absl::Status LocalExecutor::Launch(const StepPlan& plan) {

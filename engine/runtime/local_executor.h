@@ -11,6 +11,7 @@
 #include "engine/config/model_config.h"
 #include "engine/layers/weight_loader.h"
 #include "engine/parallel/thread_group.h"
+#include "engine/runtime/decode_graphs.h"
 #include "engine/runtime/runner_config.h"
 #include "engine/runtime/step_executor.h"
 #include "kernels/core/device.h"
@@ -40,7 +41,8 @@ class LocalExecutor final : public StepExecutor {
   const ModelConfig& model_config() const { return model_config_; }
 
   // On every rank. Once, before the first Launch. `num_pages` is what the scheduler hands out.
-  absl::Status AllocateCache(int32_t num_pages);
+  // `progress` reports rank 0's captured graphs, on rank 0's thread.
+  absl::Status AllocateCache(int32_t num_pages, const DecodeGraphs::Progress& progress = {});
 
   absl::Status Launch(const StepPlan& plan) override;
   absl::StatusOr<StepResult> Collect() override;

@@ -44,21 +44,24 @@ CublasGemm GemmOf(const LinearArgs& args) {
 
 }  // namespace
 
+absl::Status LinearCublas(const OpContext& ctx, const LinearArgs& args) {
+  WorkspaceScope scope(ctx.workspace);
+  ASSIGN_OR_RETURN(void* const workspace, scope.Take(CublasLt::kWorkspaceBytes));
+  return CudaDevice::Of(ctx.device).cublas().Run(GemmOf(args), workspace, ToCuda(ctx.stream));
+}
+
 absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   if (args.x.dim(0) > kMax || args.x.dim(1) > kMax || args.weight.dim(0) > kMax) {
     return absl::UnimplementedError("Linear: a dimension above 2^31 - 1 on cuda");
   }
   const cudaStream_t stream = ToCuda(ctx.stream);
-  CudaDevice& device = CudaDevice::Of(ctx.device);
-  const LinearCudaPath path = ChooseLinearCuda(args, device.multiprocessors());
+  const LinearCudaPath path = ChooseLinearCuda(args, CudaDevice::Of(ctx.device).multiprocessors());
   if (path.kernel == LinearCudaKernel::kSkinny) {
     return CudaStatus(LaunchLinearSkinny(path.shape, KernelArgs(args), stream), "Linear");
   }
   if (path.kernel == LinearCudaKernel::kCublas) {
-    WorkspaceScope scope(ctx.workspace);
-    ASSIGN_OR_RETURN(void* const workspace, scope.Take(CublasLt::kWorkspaceBytes));
-    const absl::Status status = device.cublas().Run(GemmOf(args), workspace, stream);
+    const absl::Status status = LinearCublas(ctx, args);
     if (!absl::IsUnimplemented(status)) return status;
   }
   return CudaStatus(LaunchLinearGeneric(KernelArgs(args), stream), "Linear");

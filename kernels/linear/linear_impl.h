@@ -14,6 +14,8 @@ int64_t LinearCpuWorkspaceBytes(int threads, int64_t max_inputs, int64_t max_out
 
 absl::Status LinearCuda(const OpContext& ctx, const LinearArgs& args);
 int64_t LinearCudaWorkspaceBytes();
+// By cuBLASLt whatever the table says: the peer of the benchmark.
+absl::Status LinearCublas(const OpContext& ctx, const LinearArgs& args);
 
 // What computes a product on the GPU (README.md has the table).
 enum class LinearCudaKernel : uint8_t { kSkinny, kCublas, kGeneric };

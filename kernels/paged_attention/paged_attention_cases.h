@@ -41,6 +41,35 @@ inline std::vector<PagedAttentionCase> ServedCases() {
   };
 }
 
+// Llama-3-8B and 70B on a GPU, as the published tables measure: keys of a decode batch, with one
+// or more new tokens a sequence, and a prompt.
+inline std::vector<PagedAttentionCase> GpuServedCases() {
+  const PagedAttentionShape llama8b{32, 8, 128}, llama70b{64, 8, 128};
+  std::vector<PagedAttentionCase> cases;
+  const auto decode = [&](const char* name, const PagedAttentionShape& shape, size_t sequences,
+                          AttentionSequence each) {
+    cases.push_back({name, shape, 64, std::vector<AttentionSequence>(sequences, each)});
+  };
+  decode("8b_b1_kv2k", llama8b, 1, {1, 2048});
+  decode("8b_b1_kv8k", llama8b, 1, {1, 8192});
+  decode("8b_b1_kv32k", llama8b, 1, {1, 32768});
+  decode("8b_b8_kv8k", llama8b, 8, {1, 8192});
+  decode("8b_b32_kv4k", llama8b, 32, {1, 4096});
+  decode("8b_b32_kv32k", llama8b, 32, {1, 32768});
+  decode("8b_b128_kv2k", llama8b, 128, {1, 2048});
+  decode("8b_b8_kv8k_q4", llama8b, 8, {4, 8192});
+  decode("8b_b32_kv4k_q4", llama8b, 32, {4, 4096});
+  decode("8b_b32_kv4k_q8", llama8b, 32, {8, 4096});
+  decode("70b_b32_kv4k", llama70b, 32, {1, 4096});
+  decode("70b_b32_kv32k", llama70b, 32, {1, 32768});
+  decode("70b_b32_kv4k_q4", llama70b, 32, {4, 4096});
+  decode("8b_prefill_4x4k", llama8b, 4, {4096, 4096});
+  decode("8b_prefill_16k", llama8b, 1, {16384, 16384});
+  decode("8b_chunk_1k_of_16k", llama8b, 1, {1024, 16384});
+  for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
+  return cases;
+}
+
 // Sizes that fit no tile, block, split or page.
 inline std::vector<PagedAttentionCase> AwkwardCases() {
   return {
@@ -90,6 +119,12 @@ inline std::vector<PagedAttentionCase> BFloat16Cases() {
       {"prefill", {8, 2, 128}, 64, {{130, 130}, {17, 1000}}},
       {"prefill_group_64", {64, 1, 64}, 16, {{40, 70}}},
       {"mixed", {6, 3, 256}, 32, {{1, 260}, {0, 0}, {9, 9}, {0, 17}, {30, 95}}},
+      {"alone_over_all_heads", {32, 8, 128}, 64, {{1, 2100}}},
+      {"alone_and_short", {32, 8, 128}, 64, {{1, 3}}},
+      {"few_sequences_of_96", {8, 4, 96}, 16, {{1, 333}, {1, 5}}},
+      {"many_pages", {4, 1, 128}, 16, {{1, 10000}, {1, 17}}},
+      {"thirty_two_rows_of_64", {16, 2, 64}, 32, {{4, 500}, {2, 33}, {3, 3}}},
+      {"twenty_four_rows_of_96", {8, 1, 96}, 16, {{3, 700}}},
       {"mixed_llama", {8, 2, 128}, 16, {{1, 1000}, {200, 450}, {3, 77}, {1, 5}, {64, 64}}},
   };
   for (PagedAttentionCase& c : cases) c.query = DType::kBF16;

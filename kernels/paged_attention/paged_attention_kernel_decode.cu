@@ -13,7 +13,7 @@ struct Variant {
   size_t shared_bytes = 0;
 };
 
-template <int kDim, int kTiles, int kWarps = 4>
+template <int kDim, int kTiles, int kWarps = decode::kSmallWarps>
 constexpr Variant Make() {
   using T = decode::Traits<kDim, kTiles, kWarps>;
   return {decode::PagedDecode<T>, T::kWarps * 32, sizeof(typename T::Shared)};
@@ -26,7 +26,9 @@ constexpr Variant kVariants[4][3] = {
     {Make<128, 1>(), Make<128, 2>(), Make<128, 4>()},
     {Make<256, 1>(), Make<256, 2>(), {}},
 };
-constexpr Variant kLargeBlocks[3] = {Make<64, 1, 16>(), Make<96, 1, 16>(), Make<128, 1, 16>()};
+constexpr Variant kLargeBlocks[3] = {Make<64, 1, decode::kLargeWarps>(),
+                                     Make<96, 1, decode::kLargeWarps>(),
+                                     Make<128, 1, decode::kLargeWarps>()};
 
 Variant VariantFor(const PagedAttentionKernelArgs& args, bool large_blocks) {
   const int tiles = args.tile_rows == 8 ? 0 : args.tile_rows == 16 ? 1 : 2;

@@ -17,7 +17,8 @@
 
 namespace millrace::decode {
 
-constexpr int kChunk = 16;  // keys
+constexpr int kChunk = 16;                        // keys
+constexpr int kSmallWarps = 4, kLargeWarps = 16;  // of a block
 
 // Lane 4 g + t.
 struct Lane {
@@ -32,10 +33,10 @@ struct Traits {
   static constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
   static constexpr int kHalves = (kDim + 63) / 64;  // and along a value; 96 half fills the second
   static constexpr int kRows = 8 * kTiles;
-  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == 4;
+  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == kSmallWarps;
   // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
   // takes more, or one block of 16 warps of up to 128.
-  static constexpr int kBlocks = kWarps > 4 ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
+  static constexpr int kBlocks = kWarps == kLargeWarps ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
   static constexpr int kPages = 512;  // of the part that are kept at hand
 
   struct Shared {
@@ -44,6 +45,14 @@ struct Traits {
     float2 stats[kWarps][kRows];
     float sums[kWarps][8][kDim + 4];
   };
+};
+
+// What a thread works on.
+struct Job {
+  const PagedAttentionKernelArgs& args;
+  const PagedAttentionWork& work;
+  int head;  // of the cache
+  Lane lane;
 };
 
 // 16 keys and their values as they came from memory.
@@ -200,19 +209,19 @@ struct Accumulator {
 // Scores of keys that a row does not see become -inf; values past the part's last key become 0,
 // since a weight of 0 does not hide a NaN. `first`: key of the chunk.
 template <typename T>
-__device__ __forceinline__ void Mask(const PagedAttentionWork& work, int group, int first,
-                                     Lane lane, float (&s)[T::kTiles][4], Chunk<T>& chunk) {
+__device__ __forceinline__ void Mask(const Job& job, int first, float (&s)[T::kTiles][4],
+                                     Chunk<T>& chunk) {
 #pragma unroll
   for (int n = 0; n < T::kTiles; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int visible = work.visible + (8 * n + 2 * lane.t + i % 2) / group;
-      if (first + lane.g + i / 2 * 8 >= visible) s[n][i] = -INFINITY;
+      const int visible = job.work.visible + (8 * n + 2 * job.lane.t + i % 2) / job.args.group;
+      if (first + job.lane.g + i / 2 * 8 >= visible) s[n][i] = -INFINITY;
     }
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (first + 2 * lane.t + i % 2 + i / 2 * 8 < work.kv_end) continue;
+    if (first + 2 * job.lane.t + i % 2 + i / 2 * 8 < job.work.kv_end) continue;
 #pragma unroll
     for (auto& v : chunk.v[i]) v = {};
   }
@@ -243,9 +252,9 @@ __device__ __forceinline__ Joined JoinWarps(const typename T::Shared& shared, in
 // Joins the block's warps and writes the result: the output, the part, or the part's elements to
 // the blocks of the cluster that join them.
 template <typename T>
-__device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
-                                       const PagedAttentionWork& work, int head, Lane lane,
-                                       Accumulator<T>& acc, typename T::Shared& shared) {
+__device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
+                                       typename T::Shared& shared) {
+  const auto& [args, work, head, lane] = job;
   constexpr int kColumns = T::kDim / 4;
   const int warp = threadIdx.x / 32;
   const PartialTile part = PartOf(args, work, head, work.part);
@@ -284,8 +293,8 @@ __device__ __forceinline__ void Finish(const PagedAttentionKernelArgs& args,
 }
 
 template <typename T>
-__device__ __forceinline__ Cursor CursorOf(const PagedAttentionKernelArgs& args,
-                                           const PagedAttentionWork& work, int head, Lane lane) {
+__device__ __forceinline__ Cursor CursorOf(const Job& job) {
+  const auto& [args, work, head, lane] = job;
   Cursor at;
   at.table = args.page_table + work.sequence * args.table_row;
   at.k = static_cast<const char*>(args.k_cache) +
@@ -296,9 +305,8 @@ __device__ __forceinline__ Cursor CursorOf(const PagedAttentionKernelArgs& args,
 }
 
 // Row 8 n + g of the queries, elements 32 p + 8 t and on.
-__device__ __forceinline__ uint4 LoadQuery(const PagedAttentionKernelArgs& args,
-                                           const PagedAttentionWork& work, int head, Lane lane,
-                                           int n, int p) {
+__device__ __forceinline__ uint4 LoadQuery(const Job& job, int n, int p) {
+  const auto& [args, work, head, lane] = job;
   const int r = min(8 * n + lane.g, work.queries * args.group - 1);
   const auto* q = static_cast<const __nv_bfloat16*>(args.q) +
                   (work.token + r / args.group) * args.q_token +
@@ -321,7 +329,8 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
     StartNextGrid();
     return;
   }
-  const Cursor at = CursorOf<T>(args, work, head, lane);
+  const Job job = {args, work, head, lane};
+  const Cursor at = CursorOf<T>(job);
   Chunk<T> chunk;
   int c = work.kv_begin / kChunk + warp;
   const int end = (work.kv_end + kChunk - 1) / kChunk;
@@ -355,10 +364,10 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
   uint4 q[T::kSteps];
   if constexpr (T::kQueriesInRegisters) {
 #pragma unroll
-    for (int p = 0; p < T::kSteps; ++p) q[p] = LoadQuery(args, work, head, lane, 0, p);
+    for (int p = 0; p < T::kSteps; ++p) q[p] = LoadQuery(job, 0, p);
   } else {
     for (int i = warp; i < T::kTiles * T::kSteps; i += T::kWarps) {
-      shared.q[i * 32 + index] = LoadQuery(args, work, head, lane, i / T::kSteps, i % T::kSteps);
+      shared.q[i * 32 + index] = LoadQuery(job, i / T::kSteps, i % T::kSteps);
     }
   }
   __syncthreads();
@@ -380,7 +389,7 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
     }
     const bool more = c + kStride < end;
     if (more) LoadKeys<T>(at.k, args.k_page_bytes, find(c + kStride), chunk);
-    if (c >= masked) Mask<T>(work, args.group, c * kChunk, lane, s, chunk);
+    if (c >= masked) Mask<T>(job, c * kChunk, s, chunk);
     acc.Weigh(args.scale_log2, s);
     uint32_t p[T::kTiles][2];
 #pragma unroll
@@ -391,7 +400,7 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
     acc.AddValues(chunk, p);
     if (more) LoadValues<T>(at.v, args.v_page_bytes, find(c + kStride), lane, chunk);
   }
-  Finish<T>(args, work, head, lane, acc, shared);
+  Finish<T>(job, acc, shared);
 }
 
 }  // namespace millrace::decode

@@ -45,12 +45,13 @@ cudaError_t MakeMap(EncodeTiled encode, const Tensor& t, CUtensorMap& map) {
 
 template <typename T>
 cudaError_t MakeMaps(const PagedPrefillArgs& a, prefill::Maps& maps) {
+  static_assert(T::kRows == PagedPrefillTileTokens(T::kHeadDim, 1));
   EncodeTiled encode = nullptr;
   if (const cudaError_t error = FindEncoder(encode); error != cudaSuccess) return error;
   const auto size = [](int32_t n) { return static_cast<cuuint64_t>(n); };
   const int32_t group = a.q_heads / a.kv_heads;
-  const auto tile_tokens = static_cast<cuuint32_t>(PagedPrefillTileTokens(group));
-  const auto box_rows = static_cast<cuuint32_t>(std::min(a.page_tokens, T::kKeys));
+  const auto tile_tokens = static_cast<cuuint32_t>(PagedPrefillTileTokens(a.head_dim, group));
+  const auto box_rows = static_cast<cuuint32_t>(std::min(a.page_tokens, T::kMaxBoxRows));
   const Tensor q = {a.q,
                     3,
                     {size(a.head_dim), size(a.q_heads), size(a.tokens)},
@@ -91,13 +92,13 @@ cudaError_t LaunchTraits(const PagedPrefillArgs& args, cudaStream_t stream) {
 cudaError_t LaunchPagedPrefill(const PagedPrefillArgs& args, cudaStream_t stream) {
   switch (args.head_dim) {
     case 64:
-      return LaunchTraits<prefill::Traits<64, 128, 8, 2>>(args, stream);
+      return LaunchTraits<prefill::Traits<64, 128, 8, 2, 3>>(args, stream);
     case 96:
-      return LaunchTraits<prefill::Traits<96, 128, 5, 2>>(args, stream);
+      return LaunchTraits<prefill::Traits<96, 96, 5, 2, 3>>(args, stream);
     case 128:
-      return LaunchTraits<prefill::Traits<128, 128, 5, 2>>(args, stream);
+      return LaunchTraits<prefill::Traits<128, 128, 5, 2, 2>>(args, stream);
     case 256:
-      return LaunchTraits<prefill::Traits<256, 64, 4, 1>>(args, stream);
+      return LaunchTraits<prefill::Traits<256, 64, 4, 1, 2>>(args, stream);
     default:
       return cudaErrorInvalidValue;
   }

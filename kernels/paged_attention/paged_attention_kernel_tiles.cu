@@ -74,28 +74,31 @@ __device__ __forceinline__ void LoadQueries(const PagedAttentionKernelArgs& args
   }
 }
 
-// One side of the cache.
+// The keys, or the values, of one sequence and head up to `end`.
 struct Side {
   const __nv_bfloat16* head;
   int64_t page, token;
+  const int32_t* table;
+  Divisor page_tokens;
+  int end, head_dim;
 };
 
-// Starts copying 64 keys (or values) from `begin` on; zeros from `end` on.
+// Starts copying 64 keys (or values) from `begin` on; zeros from the end on.
 template <int kDim>
-__device__ __forceinline__ void LoadBlock(const Side& side, const int32_t* table,
-                                          const Divisor& page_tokens, int begin, int end,
-                                          int head_dim, typename Shared<kDim>::Tile& to) {
+__device__ __forceinline__ void LoadBlock(const Side& side, int begin,
+                                          typename Shared<kDim>::Tile& to) {
   constexpr int kPieces = kDim / 8;
   constexpr int kStep = kThreads / kPieces;
   const int d = threadIdx.x % kPieces * 8;
 #pragma unroll 4
   for (int r = threadIdx.x / kPieces; r < kKeys; r += kStep) {
     const int key = begin + r;
-    const bool inside = key < end && d < head_dim;
+    const bool inside = key < side.end && d < side.head_dim;
     const __nv_bfloat16* from = side.head;
     if (inside) {
-      const int page = page_tokens.Divide(key);
-      from += __ldg(table + page) * side.page + (key - page * page_tokens.n) * side.token + d;
+      const int page = side.page_tokens.Divide(key);
+      from +=
+          __ldg(side.table + page) * side.page + (key - page * side.page_tokens.n) * side.token + d;
     }
     CopyAsync(&to[r][d], from, inside);
   }
@@ -231,12 +234,19 @@ __global__ void __launch_bounds__(kThreads, kDim <= 128 ? 2 : 1)
     return;
   }
   const int32_t* table = args.page_table + work.sequence * args.table_row;
-  const Side k = {static_cast<const __nv_bfloat16*>(args.k_cache) + head * args.k_head, args.k_page,
-                  args.k_token};
-  const Side v = {static_cast<const __nv_bfloat16*>(args.v_cache) + head * args.v_head, args.v_page,
-                  args.v_token};
-  const auto load = [&](const Side& side, int begin, typename Shared<kDim>::Tile& to) {
-    LoadBlock<kDim>(side, table, page_tokens, begin, work.kv_end, args.head_dim, to);
+  const auto side = [&](const void* cache, int64_t page, int64_t head_stride, int64_t token) {
+    return Side{static_cast<const __nv_bfloat16*>(cache) + head * head_stride,
+                page,
+                token,
+                table,
+                page_tokens,
+                work.kv_end,
+                args.head_dim};
+  };
+  const Side k = side(args.k_cache, args.k_page, args.k_head, args.k_token);
+  const Side v = side(args.v_cache, args.v_page, args.v_head, args.v_token);
+  const auto load = [](const Side& from, int begin, typename Shared<kDim>::Tile& to) {
+    LoadBlock<kDim>(from, begin, to);
   };
   // Groups of copies, in this order: keys and values of the first block, then for each further one.
   const bool settled = work.kv_begin + kKeys <= work.settled;

@@ -174,7 +174,7 @@ PagedAttentionPlanLayout Layout(const PagedAttentionShape& shape, const Counts& 
 }
 
 int32_t HopperTileTokens(const PagedAttentionShape& shape) {
-  return PagedPrefillTileTokens(shape.q_heads / shape.kv_heads);
+  return PagedPrefillTileTokens(shape.head_dim, shape.q_heads / shape.kv_heads);
 }
 
 // Tiles of the sequences that are not decoded, those that see most keys first.

@@ -22,8 +22,10 @@ struct PagedPrefillWork {
 };
 static_assert(sizeof(PagedPrefillWork) % sizeof(PagedPrefillTile) == 0);
 
-// Tokens of a tile where `group` query heads share a kv head: 128 rows hold the whole group's.
-constexpr int32_t PagedPrefillTileTokens(int32_t group) { return 128 / group; }
+// Tokens of a tile where `group` query heads share a kv head: its rows hold the whole group's.
+constexpr int32_t PagedPrefillTileTokens(int32_t head_dim, int32_t group) {
+  return (head_dim >= 128 ? 128 : 192) / group;
+}
 
 // The kv heads that all tiles are worked off for before the next ones are begun: as many as have
 // their keys and values in L2 together (24 MiB, half of an H200's, hold what is in use at a time).

@@ -25,27 +25,15 @@ __device__ __forceinline__ void FenceBarrierInit() {
 }
 
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier))
-               : "memory");
-}
-
-// Arrives at the barrier at the same place in block `rank` of the cluster.
-__device__ __forceinline__ void ArriveAt(uint64_t* barrier, uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(
-          SharedAddress(barrier)),
-      "r"(rank)
-      : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
 
 // Arrives and announces `bytes` that copies will bring in this phase.
 __device__ __forceinline__ void ArriveExpect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   SharedAddress(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
 }
 
 // Whether the phase of this parity is complete, after a wait bounded by the hardware.

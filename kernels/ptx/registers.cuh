@@ -1,5 +1,5 @@
-// Moving registers between the warpgroups of a block (sm_90a). Every warp of the warpgroup calls it;
-// the kernel needs __launch_bounds__(threads, 1), and each role is one branch of a single if.
+// Moving registers between the warpgroups of a block (sm_90a). Every warp of the warpgroup calls
+// it; the kernel needs __launch_bounds__(threads, 1), and each role is one branch of a single if.
 #ifndef KERNELS_PTX_REGISTERS_CUH_
 #define KERNELS_PTX_REGISTERS_CUH_
 

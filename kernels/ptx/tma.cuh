@@ -1,6 +1,7 @@
 // Copies of boxes of a tensor into shared memory (sm_90). `map` is a __grid_constant__ parameter,
-// `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and `barrier` counts the
-// bytes of the whole box, also where part of it lies outside the tensor and is filled with zeros.
+// `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and `barrier` counts
+// the bytes of the whole box, also where part of it lies outside the tensor and is filled with
+// zeros.
 #ifndef KERNELS_PTX_TMA_CUH_
 #define KERNELS_PTX_TMA_CUH_
 
@@ -17,8 +18,8 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
 }
 
 // The box at (x, y, z), x the innermost coordinate.
-__device__ __forceinline__ void LoadBox3(void* to, const CUtensorMap& map, uint64_t* barrier,
-                                         int x, int y, int z) {
+__device__ __forceinline__ void LoadBox3(void* to, const CUtensorMap& map, uint64_t* barrier, int x,
+                                         int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(SharedAddress(to)),
@@ -33,18 +34,6 @@ __device__ __forceinline__ void LoadBox4(void* to, const CUtensorMap& map, uint6
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(SharedAddress(to)),
       "l"(&map), "r"(SharedAddress(barrier)), "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w)
-      : "memory");
-}
-
-// The same box into the same place of every block of the cluster in `blocks`; the barrier at the
-// same place of each counts its bytes.
-__device__ __forceinline__ void LoadBox4Multicast(void* to, const CUtensorMap& map,
-                                                  uint64_t* barrier, int4 at, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(SharedAddress(to)),
-      "l"(&map), "r"(SharedAddress(barrier)), "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w),
-      "h"(blocks)
       : "memory");
 }
 

@@ -3,6 +3,11 @@
 //
 // A run of products: WgmmaFence(), products, WgmmaCommit(); their results, and the registers and
 // shared memory they read, are free after WgmmaWait().
+//
+// Keep products and their wait within one iteration of a loop, and write the registers of A only
+// after the wait in program order: where the weights of the next iteration were packed into other
+// variables before a wait at the loop's head, nvcc 13.0 gave them the registers that products in
+// flight still read (seen in SASS, and as wrong results that changed from run to run).
 #ifndef KERNELS_PTX_WGMMA_CUH_
 #define KERNELS_PTX_WGMMA_CUH_
 
@@ -49,7 +54,8 @@ __device__ __forceinline__ void WgmmaHold(T (&registers)[kCount]) {
 //   K contiguous: rows run along M or N, an atom holds 64 elements of K of 16 bits; step along K by
 //     adding bytes within the row (WgmmaAdvance). atom_stride: from eight rows to the next eight.
 //   N contiguous (transposed B): rows run along K, an atom holds 64 elements of N.
-//     atom_stride: from eight rows of K to the next; slab_stride: from 64 elements of N to the next.
+//     atom_stride: from eight rows of K to the next; slab_stride: from 64 elements of N to the
+//     next.
 __device__ __forceinline__ uint64_t WgmmaMatrix128(const void* from, uint32_t atom_stride,
                                                    uint32_t slab_stride) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -57,8 +63,8 @@ __device__ __forceinline__ uint64_t WgmmaMatrix128(const void* from, uint32_t at
   return kSwizzle128 | uint64_t{atom_stride >> 4} << 32 | uint64_t{slab_stride >> 4} << 16 | start;
 }
 
-// The same matrix `bytes` (a multiple of 16) further on. Adds to the low word only, where the address
-// is: no carry leaves its field.
+// The same matrix `bytes` (a multiple of 16) further on. Adds to the low word only, where the
+// address is: no carry leaves its field.
 __device__ __forceinline__ uint64_t WgmmaAdvance(uint64_t matrix, uint32_t bytes) {
   const uint32_t low = static_cast<uint32_t>(matrix) + (bytes >> 4);
   return (matrix & 0xffffffff00000000) | low;

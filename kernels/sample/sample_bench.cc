@@ -1,78 +1,81 @@
-// Sample on the CPU, against one read of the logits at the memory's read bandwidth.
+// Sample against one read of the logits.
 //
-//   bazel run -c opt //kernels/sample:sample_bench -- [threads]
-#include <algorithm>
-#include <cstdlib>
+//   bazel run -c opt //kernels/sample:sample_bench
+#include <cstdint>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "kernels/bench/bench.h"
+#include "kernels/bench/bench_bed.h"
 #include "kernels/core/check.h"
-#include "kernels/cpu/cpu_device.h"
 #include "kernels/sample/sample.h"
 #include "kernels/sample/sample_cases.h"
 
 namespace millrace {
 namespace {
 
-constexpr double kSeconds = 0.5;
-
-Buffer Take(CpuDevice& device, int64_t bytes) {
-  auto buffer = device.Allocate(bytes);
-  MR_CHECK(buffer.ok());
-  return std::move(buffer).value();
+void Copy(Device& device, void* to, const void* from, int64_t bytes) {
+  MR_CHECK(device.Copy(to, from, bytes, CopyKind::kHostToDevice, Stream{}).ok());
+  MR_CHECK(device.Synchronize(Stream{}).ok());
 }
 
-BenchTime Run(CpuDevice& device, const SampleCase& c) {
-  const Buffer logits = Take(device, c.rows * c.vocabulary * 4);
+// Normal logits: a few likely tokens, as a model's.
+BenchOperand Logits(BenchBed& bed, const SampleCase& c) {
+  BenchOperand logits = bed.Operand(DType::kF32, {c.rows, c.vocabulary});
   std::mt19937 generator(1);
   std::normal_distribution<float> normal(0, 3);
-  for (int64_t i = 0; i < c.rows * c.vocabulary; ++i) {
-    static_cast<float*>(logits.data())[i] = normal(generator);
+  std::vector<float> row(static_cast<size_t>(c.vocabulary));
+  for (float& x : row) x = normal(generator);
+  for (int64_t i = 0; i == 0 || logits.At(i).data != logits.At(0).data; ++i) {
+    for (int64_t r = 0; r < c.rows; ++r) {
+      std::swap(row[static_cast<size_t>(r)], row[static_cast<size_t>(i + r + 1) % row.size()]);
+      Copy(bed.device(), logits.At(i).Rows(r, r + 1).data, row.data(), c.vocabulary * 4);
+    }
   }
-  const Buffer row_out = Take(device, c.rows * 4 * 3);
-  const Buffer top_out = Take(device, c.rows * kSampleTopLogprobs * 4 * 2);
-  const Buffer scratch = Take(device, SampleWorkspaceBytes(device, c.rows, c.vocabulary));
-  Workspace workspace(scratch.data(), scratch.bytes());
+  return logits;
+}
+
+void Bench(BenchBed& bed, const SampleCase& c) {
+  const DeviceType type = bed.device().type();
+  const BenchOperand logits = Logits(bed, c);
+  const auto take = [&bed](int64_t bytes) {
+    auto buffer = bed.device().Allocate(bytes);
+    MR_CHECK(buffer.ok());
+    return std::move(buffer).value();
+  };
+  const Buffer out = take(c.rows * 4 * (3 + 2 * kSampleTopLogprobs));
+  const auto place = [&](int64_t column, DType dtype) {
+    return TensorView::Of(static_cast<char*>(out.data()) + column * c.rows * 4, dtype, {c.rows},
+                          type);
+  };
+  const auto place_top = [&](int64_t column, DType dtype) {
+    return TensorView::Of(static_cast<char*>(out.data()) + column * c.rows * 4, dtype,
+                          {c.rows, kSampleTopLogprobs}, type);
+  };
   std::vector<SampleRow> rows(static_cast<size_t>(c.rows), c.Row());
-  const auto per_row = [&](int64_t i, DType dtype) {
-    return TensorView::Of(static_cast<char*>(row_out.data()) + i * c.rows * 4, dtype, {c.rows});
-  };
-  const auto top = [&](int64_t i, DType dtype) {
-    return TensorView::Of(static_cast<char*>(top_out.data()) + i * c.rows * kSampleTopLogprobs * 4,
-                          dtype, {c.rows, kSampleTopLogprobs});
-  };
-  const SampleArgs args = {
-      .logits = TensorView::Of(logits.data(), DType::kF32, {c.rows, c.vocabulary}),
-      .rows = rows.data(),
-      .ids = per_row(0, DType::kI32),
-      .flags = per_row(1, DType::kI32),
-      .logprob = per_row(2, DType::kF32),
-      .top_ids = top(0, DType::kI32),
-      .top_logprobs = top(1, DType::kF32)};
-  return MeasureRuns(kSeconds, [&](int64_t i) {
-    for (SampleRow& row : rows) row.position = i;
-    MR_CHECK(Sample({device, Stream{}, workspace}, args).ok());
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].position = static_cast<int64_t>(i);
+  const int64_t row_bytes = c.rows * static_cast<int64_t>(sizeof(SampleRow));
+  const Buffer device_rows = take(row_bytes);
+  Copy(bed.device(), device_rows.data(), rows.data(), row_bytes);
+  SampleArgs args = {.rows = static_cast<const SampleRow*>(device_rows.data()),
+                     .ids = place(0, DType::kI32),
+                     .flags = place(1, DType::kI32),
+                     .logprob = place(2, DType::kF32),
+                     .top_ids = place_top(3, DType::kI32),
+                     .top_logprobs = place_top(3 + kSampleTopLogprobs, DType::kF32)};
+  bed.Row(c.name, {.bytes = static_cast<double>(c.rows * c.vocabulary * 4)}, [&](int64_t i) {
+    args.logits = logits.At(i);
+    MR_CHECK(Sample(bed.ctx(), args).ok());
   });
 }
 
-void Bench(int threads) {
-  auto device = CpuDevice::Create(threads);
-  MR_CHECK(device.ok());
-  BenchTable table(MeasureCpuCeiling(*(*device)->thread_pool(), **device));
-  table.Note((*device)->Properties()->name);
+void BenchAll(BenchBed& bed) {
   for (const SampleCase& c : kSampleServed) {
-    table.Row(c.name, {.bytes = static_cast<double>(c.rows * c.vocabulary * 4)}, Run(**device, c));
+    if (c.rows <= 16 || bed.on_cuda()) Bench(bed, c);
   }
 }
 
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  millrace::Bench(argc > 1 ? std::atoi(argv[1]) : std::max(1, cores));
-  return 0;
-}
+int main(int argc, char** argv) { return millrace::BenchMain(argc, argv, millrace::BenchAll); }

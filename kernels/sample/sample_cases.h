@@ -40,6 +40,16 @@ inline constexpr SampleCase kSampleServed[] = {
     {"llama3_greedy", 1, 128256},
     {"llama3_top_k_top_p_b16", 16, 128256, 0.8f, 50, 0.95f},
     {"llama3_top_p_flat", 1, 128256, 5.0f, 0, 0.95f},
+    {"llama3_greedy_b8", 8, 128256},
+    {"llama3_top_k_top_p_b8", 8, 128256, 0.8f, 50, 0.95f},
+    {"llama3_greedy_b64", 64, 128256},
+    {"llama3_plain_b64", 64, 128256, 1.0f},
+    {"llama3_min_p_b64", 64, 128256, 0.8f, 0, 1, 0.05f},
+    {"llama3_top_k_b64", 64, 128256, 0.8f, 50},
+    {"llama3_top_k_top_p_b64", 64, 128256, 0.8f, 50, 0.95f},
+    {"llama3_top_p_b64", 64, 128256, 0.5f, 0, 0.95f},
+    {"llama3_top_p_flat_b64", 64, 128256, 5.0f, 0, 0.95f},
+    {"llama3_all_filters_logprobs_b64", 64, 128256, 0.8f, 50, 0.95f, 0.02f, 5},
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // Sample()'s draws against the distribution computed in double from its definition.
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "kernels/sample/sample_philox.h"
 #include "kernels/sample/testing.h"
@@ -169,6 +170,88 @@ TEST_P(SampleDrawTest, DrawsAreTheInverseCdfAtServedSizes) {
         ASSERT_GE(u, below - 1e-5) << i;
         ASSERT_LE(u, below + p[i][id] + 1e-5) << i;
       }
+    }
+  }
+}
+
+// Lists of ids all over the vocabulary.
+struct Lists {
+  Lists(TestRng& rng, int64_t vocabulary) {
+    for (int64_t id = rng.Integer(0, 9); id < vocabulary;
+         id += 1 + rng.Integer(0, vocabulary / 80)) {
+      ids.push_back(static_cast<int32_t>(id));
+      counts.push_back(static_cast<int32_t>(rng.Integer(0, 3)));
+      values.push_back(static_cast<float>(rng.Normal()));
+    }
+  }
+
+  void Fill(SampleRow& row) const {
+    const int32_t n = static_cast<int32_t>(ids.size());
+    row.repetition_penalty = 1.3f, row.frequency_penalty = 0.2f, row.presence_penalty = -0.4f;
+    row.penalty_ids = ids.data(), row.penalty_counts = counts.data(), row.num_penalties = n;
+    row.bias_ids = ids.data() + n / 2, row.bias_values = values.data(), row.num_biases = n / 2;
+    row.banned_ids = ids.data(), row.num_banned = n / 5;
+  }
+
+  std::vector<int32_t> ids, counts;
+  std::vector<float> values;
+};
+
+// Every filter alone and with others, few and many left, with and without lists and logprobs.
+void FillAll(SampleCall& call, const Lists& lists) {
+  for (size_t i = 0; i < call.rows.size(); ++i) {
+    SampleRow& row = call.rows[i];
+    row = {.temperature = i % 9 == 8 ? 0.0f : i % 5 == 4 ? 3.0f : 0.8f, .seed = 70 + i};
+    if (i % 2) row.top_k = i % 6 == 5 ? 700 : 40;
+    if (i % 3) row.top_p = i % 4 ? 0.9f : 0.6f;
+    if (i % 7 == 3) row.min_p = 0.02f;
+    row.num_top_logprobs = static_cast<int32_t>(i % 22) - 1;
+    row.slot = static_cast<int32_t>(i);
+    if (i % 4 >= 2) lists.Fill(row);
+  }
+}
+
+// How far the row's number is from where another id would be drawn.
+double DistanceFromBorders(const std::vector<double>& logits, const SampleRow& row, size_t id) {
+  const std::vector<double> p = Distribution(logits, row);
+  const double u = PhiloxUniform(row.seed, row.position);
+  double below = 0;
+  for (size_t i = 0; i < id; ++i) below += p[i];
+  return std::min(std::fabs(u - below), std::fabs(u - below - p[id]));
+}
+
+TEST_P(SampleDrawTest, AgreesWithTheScalarCpuButAtBorders) {
+  OpTestBed bed({.name = "cpu", .threads = 1, .isa = CpuIsa::kScalar});
+  TestRng rng(20);
+  // On a GPU also so many rows that some of each lie in registers, and rows that no cluster holds.
+  std::vector<std::pair<int64_t, int64_t>> cases = {{3, 1}, {3, 5}, {30, 1003}, {12, 49152}};
+  if (device().type() == DeviceType::kCuda) {
+    cases.insert(cases.end(), {{40, 128256}, {3, 151936}, {2, 1100000}});
+  }
+  for (const auto& [rows, vocabulary] : cases) {
+    SCOPED_TRACE(vocabulary);
+    const Lists lists(rng, vocabulary);
+    SampleCall here(device(), rows, vocabulary), there(bed.device(), rows, vocabulary);
+    here.logits.SetNormal(rng, 3.0);
+    const std::vector<double> logits = here.logits.Get();
+    there.logits.Set(logits);
+    FillAll(here, lists);
+    FillAll(there, lists);
+    OpTestBed room(GetParam(), SampleWorkspaceBytes(device(), rows, vocabulary));
+    here.Run({device(), ctx().stream, room.workspace()});
+    there.Run(bed.ctx());
+    EXPECT_EQ(here.flags.Get(), there.flags.Get());
+    EXPECT_EQ(here.top_ids.Get(), there.top_ids.Get());
+    EXPECT_TRUE(AllClose(here.top_logprobs.Get(), there.top_logprobs.Get(), {.absolute = 1e-5}));
+    const std::vector<double> ids = here.ids.Get(), want = there.ids.Get();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == want[i]) continue;
+      ASSERT_GE(ids[i], 0) << i;
+      const auto first = logits.begin() + static_cast<int64_t>(i) * vocabulary;
+      EXPECT_LT(DistanceFromBorders({first, first + vocabulary}, here.rows[i],
+                                    static_cast<size_t>(ids[i])),
+                3e-5)
+          << i;
     }
   }
 }

@@ -31,7 +31,7 @@ __device__ __forceinline__ void StartRow(SampleTiles<kHeld, kStaged>& tiles,
 // Before the wait for the prior grid.
 __device__ __forceinline__ void InitShared() {
   if (Lane() < kSampleParts) InitBarrier(&Shared().barriers[Warp()][Lane()]);
-  if (threadIdx.x < kSampleGathers) Shared().sizes[threadIdx.x] = 0;
+  if (threadIdx.x == 0) Shared().list_size = 0;
   PublishBarriers();
   __syncwarp();
 }
@@ -88,9 +88,9 @@ __device__ __forceinline__ void WriteLargest(SampleBlock& block, const Tiles& ti
   const int32_t n = Gather(block, tiles, raw.bound, INFINITY, raw.lane_max);
   if (n < 0) return WriteTopSlowly(block, tiles, count, raw.log_sum, out);
   if (block.cluster.rank != 0) return;
-  SortMerged(block.s, n);
+  SortList(block.s, n);
   if (t < count) {
-    const uint64_t c = block.s.merged()[t];
+    const uint64_t c = block.s.list[t];
     WriteTop(out, t, CandidateId(c), static_cast<float>(CandidateLogit(c) - raw.log_sum));
   }
 }
@@ -133,8 +133,8 @@ template <int kHeld>
 __device__ void Change(SampleBlock& block, SampleTiles<kHeld, true>& tiles, float*) {
   constexpr int kTilesAtOnce = 2;
   static_assert(kHeld % kTilesAtOnce == 0);
-  static_assert(sizeof(block.s.scratch) >= kSampleWarps * kTilesAtOnce * kSampleTile * 4);
-  float* const area = reinterpret_cast<float*>(block.s.scratch);
+  static_assert(2 * sizeof(block.s.list) >= kSampleWarps * kTilesAtOnce * kSampleTile * 4);
+  float* const area = reinterpret_cast<float*>(block.s.list);
   const int32_t size = tiles.tiles * kSampleTile;
   const int32_t first = tiles.WarpFirst(0);
   float* const kept = tiles.shared - Warp() * (tiles.tiles - kHeld) * kSampleTile;
@@ -305,7 +305,6 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
     picked = Pick(block, tiles, best, finite, read);
   }
   if (picked.here && threadIdx.x == 0) WriteRow(args, row, picked, raw.log_sum);
-  block.Wait();
 }
 
 template <int kHeld, bool kStaged>
@@ -345,7 +344,6 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
     args.logprob[r] = known ? static_cast<float>(target - raw.log_sum) : NAN;
     args.rank[r] = known ? static_cast<int32_t>(above) + 1 : 0;
   }
-  block.Wait();
 }
 
 template <typename Args>

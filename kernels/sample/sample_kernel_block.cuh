@@ -10,7 +10,6 @@
 namespace millrace {
 
 inline constexpr int kSampleList = kSampleThreads;  // candidates of a row
-inline constexpr int kSampleGathers = 8;            // more than a row ever needs
 
 // One value that is reduced over a row.
 struct alignas(16) SamplePart {
@@ -23,36 +22,22 @@ struct SampleShared {
   SamplePart warps[kSampleWarps];
   SamplePart blocks[2][16];  // of the blocks of the cluster, for every other reduction
   uint64_t barriers[kSampleWarps][kSampleParts];
-  // Scratch; from kSampleList before its end, in the first block, the row's candidates.
-  uint64_t scratch[4 * kSampleThreads];
+  // A block's candidates, and then, in the first block, those of the row.
+  alignas(16) uint64_t list[2 * kSampleList];
+  alignas(16) uint64_t
+      inbox[2 * kSampleList];  // in the first block: those of each, a share of the places each
   double warp_masses[kSampleWarps];
   SampleRow row;
   double uniform;
-  uint32_t sizes[kSampleGathers];  // in the first block: candidates, those without room counted too
-  int32_t found, last;
-
-  __device__ __forceinline__ uint64_t* merged() {
-    return scratch + sizeof(scratch) / 8 - kSampleList;
-  }
+  int32_t list_size;  // those without room counted too
+  int32_t found, last, drawn;
 };
 
-// Which block, and how far it is in what all blocks of the row do together.
+// Which block, and how many of its exchanges are done.
 struct SampleBlock {
   SampleShared& s;
   Cluster cluster;
-  int32_t reductions = 0;
-  int32_t gathers = 0;
-  bool arrived = false;  // at a barrier that it has not waited for
-
-  __device__ __forceinline__ void Wait() {
-    if (arrived) WaitCluster(cluster);
-    arrived = false;
-  }
-  __device__ __forceinline__ void Sync() {
-    Wait();
-    ArriveCluster(cluster);
-    WaitCluster(cluster);
-  }
+  int32_t exchanges = 0;
 };
 
 __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -89,14 +74,14 @@ __device__ __forceinline__ uint64_t WarpMax(uint64_t c) {
 // This block's part goes to all blocks, from `warp 0`, where all lanes hold it; then all threads
 // find that of the i-th block in the result's place i.
 __device__ __forceinline__ const SamplePart* Exchange(SampleBlock& block, const SamplePart& part) {
-  SamplePart* const slots = block.s.blocks[block.reductions++ % 2];
+  SamplePart* const slots = block.s.blocks[block.exchanges++ % 2];
   if (threadIdx.x < block.cluster.size) {
     const uint32_t to = RemoteAddress(slots + block.cluster.rank, threadIdx.x);
     StoreRemote(to, {static_cast<uint32_t>(part.a), static_cast<uint32_t>(part.a >> 32),
                      static_cast<uint32_t>(part.b), static_cast<uint32_t>(part.b >> 32)});
     StoreRemote64(to + 16, static_cast<uint64_t>(part.d) << 32 | part.c);
   }
-  block.Sync();
+  Sync(block.cluster);
   return slots;
 }
 
@@ -151,7 +136,7 @@ __device__ __forceinline__ SampleMass ReduceMass(SampleBlock& block, SampleMass 
 
 // Of the latest reduction, by rank; until the next but one.
 __device__ __forceinline__ const SamplePart* BlockParts(const SampleBlock& block) {
-  return block.s.blocks[(block.reductions - 1) % 2];
+  return block.s.blocks[(block.exchanges - 1) % 2];
 }
 
 // The largest of the first 16 lanes' keys that n of them reach; 0 where there is none.
@@ -175,14 +160,14 @@ struct SampleShares {
     const int32_t of_block = size == 1 ? k : (2 * k + size - 1) / size;
     of_warp = (of_block * 3 / 2 + kSampleWarps - 1) / kSampleWarps;
     warps = static_cast<uint32_t>((of_block + of_warp - 1) / max(of_warp, 1));
-    blocks = max(cluster_size / 2, 1);
+    blocks = max(cluster_size / 2, 1u);
   }
 };
 
 // The largest key that n of the warp's threads' maxima reach.
 __device__ __forceinline__ uint32_t WarpBound(SampleShared& s, float maximum, int32_t n) {
   if (n > 32) return 0;
-  float* const maxima = reinterpret_cast<float*>(s.scratch) + Warp() * 32;
+  float* const maxima = reinterpret_cast<float*>(s.inbox) + Warp() * 32;
   __syncwarp();
   maxima[Lane()] = maximum;
   __syncwarp();
@@ -226,51 +211,75 @@ __device__ __forceinline__ SampleTop ReduceTop(SampleBlock& block, uint64_t best
           key == 0 ? -INFINITY : LogitOf(key)};
 }
 
-// Brings the row's logits in [low, high) together in the first block's `merged`, in no order.
-// Returns how many they are, in every block; -1 where they are too many. `lane_max`: no logit of
-// this lane is above it.
+// Brings the row's logits in [low, high) together in the first block's list, in no order. Returns
+// how many they are, in every block; -1 where they are too many. `lane_max`: no logit of this lane
+// is above it. Between two calls all blocks exchange something.
 template <typename Tiles>
 __device__ __forceinline__ int32_t Gather(SampleBlock& block, const Tiles& tiles, float low,
                                           float high, float lane_max) {
   SampleShared& s = block.s;
-  const uint32_t size = RemoteAddress(&s.sizes[block.gathers++], 0);
-  const uint32_t list = RemoteAddress(s.merged(), 0);
+  const int32_t places = 2 * kSampleList / static_cast<int32_t>(block.cluster.size);
   tiles.ForEachOf(lane_max >= low, [&](const float4& v, int32_t id) {
     if (!(MaxOf(v) >= low)) return;
     const auto put = [&](float x, int32_t i) {
       if (!(x >= low && x < high) || i >= tiles.vocabulary) return;
-      const uint32_t at = CountRemote(size);
-      if (at < kSampleList) StoreRemote64(list + at * 8, PackCandidate(x, i));
+      const int32_t at = atomicAdd(&s.list_size, 1);
+      if (at < places) s.list[at] = PackCandidate(x, i);
     };
     put(v.x, id);
     put(v.y, id + 1);
     put(v.z, id + 2);
     put(v.w, id + 3);
   });
-  block.Sync();
-  uint32_t n = Lane() == 0 ? LoadRemote32(size) : 0;
-  n = __shfl_sync(0xffffffffu, n, 0);
-  ArriveCluster(block.cluster);  // the first block must not end before all have read its size
-  block.arrived = block.cluster.size > 1;
-  return n <= kSampleList ? static_cast<int32_t>(n) : -1;
+  __syncthreads();
+  int32_t n = s.list_size;
+  const uint32_t to = RemoteAddress(s.inbox + static_cast<int32_t>(block.cluster.rank) * places, 0);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < min(n, places); i += kSampleThreads) {
+    StoreRemote64(to + static_cast<uint32_t>(i) * 8, s.list[i]);
+  }
+  const SamplePart* const parts = Exchange(block, {0, 0, static_cast<uint32_t>(n), 0});
+  if (threadIdx.x == 0) s.list_size = 0;
+  n = Lane() < static_cast<int>(block.cluster.size) ? static_cast<int32_t>(parts[Lane()].c) : 0;
+  const bool room = __all_sync(0xffffffffu, n <= places);
+  const int32_t total =
+      static_cast<int32_t>(__reduce_add_sync(0xffffffffu, static_cast<uint32_t>(min(n, places))));
+  if (!room || total > kSampleList) return -1;
+  if (block.cluster.rank != 0) return total;
+  // A warp takes up what one block sent.
+  int32_t end = n;
+#pragma unroll
+  for (int d = 1; d < 16; d *= 2) {
+    const int32_t before = __shfl_up_sync(0xffffffffu, end, static_cast<unsigned>(d));
+    if (Lane() >= d) end += before;
+  }
+  n = __shfl_sync(0xffffffffu, n, Warp());
+  const int32_t begin = __shfl_sync(0xffffffffu, end, Warp()) - n;
+  for (int32_t i = Lane(); i < n; i += 32) s.list[begin + i] = s.inbox[Warp() * places + i];
+  __syncthreads();
+  return total;
 }
 
-// Sorts the first n of `merged`, largest first, by counting for each how many are larger. One
-// block, all threads, which see the result.
-__device__ void SortMerged(SampleShared& s, int32_t n) {
-  uint64_t* const list = s.merged();
+// Sorts the first n of the list, largest first, by counting for each how many are larger. One
+// block, all threads, which see the result. Writes no place but theirs and up to two behind.
+__device__ __forceinline__ void SortList(SampleShared& s, int32_t n) {
   int32_t parts = 1;  // threads that share the counting for one
   while (parts < 32 && 2 * parts * n <= kSampleThreads) parts *= 2;
   const int32_t t = static_cast<int32_t>(threadIdx.x), i = t / parts;
-  const uint64_t mine = i < n ? list[i] : 0;
+  const uint64_t mine = i < n ? s.list[i] : 0;
+  if (t < 2) s.list[n + t] = 0;  // the last pair may be half empty
+  __syncthreads();
   int32_t larger = 0;
   if (i < n) {
+    const auto* const pairs = reinterpret_cast<const ulonglong2*>(s.list);
 #pragma unroll 4
-    for (int32_t j = t % parts; j < n; j += parts) larger += list[j] > mine;
+    for (int32_t j = t % parts; 2 * j < n; j += parts) {
+      const ulonglong2 pair = pairs[j];
+      larger += (pair.x > mine) + (pair.y > mine);
+    }
   }
   for (int d = parts / 2; d > 0; d /= 2) larger += __shfl_xor_sync(0xffffffffu, larger, d);
   __syncthreads();
-  if (i < n && t % parts == 0) list[larger] = mine;
+  if (i < n && t % parts == 0) s.list[larger] = mine;
   __syncthreads();
 }
 

@@ -21,17 +21,11 @@ __device__ __forceinline__ Cluster ThisCluster() {
   return c;
 }
 
-// The two halves of a barrier of all threads of all blocks: what was written to any shared memory
-// before ArriveCluster() can be read after WaitCluster(). A block may end in between.
-__device__ __forceinline__ void ArriveCluster(const Cluster& cluster) {
-#if __CUDA_ARCH__ >= 900
-  if (cluster.size > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ void WaitCluster(const Cluster& cluster) {
+// All threads of all blocks; what was written to any shared memory before can be read after.
+__device__ __forceinline__ void Sync(const Cluster& cluster) {
 #if __CUDA_ARCH__ >= 900
   if (cluster.size > 1) {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     return;
   }
@@ -70,30 +64,6 @@ __device__ __forceinline__ void StoreRemote64(uint32_t address, uint64_t v) {
 #else
   asm volatile("st.shared.u64 [%0], %1;" ::"r"(address), "l"(v) : "memory");
 #endif
-}
-
-// Adds 1; what was there before.
-__device__ __forceinline__ uint32_t CountRemote(uint32_t address) {
-  uint32_t v;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("atom.relaxed.cluster.shared::cluster.add.u32 %0, [%1], 1;"
-               : "=r"(v)
-               : "r"(address)
-               : "memory");
-#else
-  asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(v) : "r"(address) : "memory");
-#endif
-  return v;
-}
-
-__device__ __forceinline__ uint32_t LoadRemote32(uint32_t address) {
-  uint32_t v;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-#else
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-#endif
-  return v;
 }
 
 // Makes barriers usable by bulk copies; call after the last InitBarrier.

@@ -98,13 +98,13 @@ struct SampleBorder {
   bool reached = false;
 };
 
-// The border among the n of `merged`, sorted; `low`: no border lies below. One block, all threads,
+// The border among the n of the list, sorted; `low`: no border lies below. One block, all threads,
 // which see the same.
 __device__ __forceinline__ SampleBorder FindBorder(SampleShared& s, int32_t n,
                                                    const SampleGoal& goal,
                                                    const SampleWeight& weight, float low) {
   if (n == 0) return {low, true};
-  const uint64_t* const list = s.merged();
+  const uint64_t* const list = s.list;
   const int32_t kth = goal.k > 0 ? min(goal.k, n) - 1 : n - 1;
   const float least = fmaxf(low, CandidateLogit(list[kth]));
   if (!goal.nucleus) return {least, true};
@@ -120,12 +120,12 @@ __device__ __forceinline__ SampleBorder FindBorder(SampleShared& s, int32_t n,
   return {CandidateLogit(list[s.found]), true};
 }
 
-// One draw among those of `merged`, sorted, of at least `low`, in the order of their ids. One
+// One draw among those of the list, sorted, of at least `low`, in the order of their ids. One
 // block, all threads.
-__device__ __forceinline__ int32_t DrawFromMerged(SampleShared& s, int32_t n,
-                                                  const SampleWeight& weight, float low) {
+__device__ __forceinline__ int32_t DrawOfList(SampleShared& s, int32_t n,
+                                              const SampleWeight& weight, float low) {
   // Sorted again, by id, each with its weight in the low half.
-  uint64_t* const list = s.merged();
+  uint64_t* const list = s.list;
   const int32_t i = static_cast<int32_t>(threadIdx.x);
   const uint64_t c = i < n ? list[i] : 0;
   const bool keep = i < n && CandidateLogit(c) >= low;
@@ -133,7 +133,7 @@ __device__ __forceinline__ int32_t DrawFromMerged(SampleShared& s, int32_t n,
   if (keep) list[i] = c << 32 | __float_as_uint(weight(CandidateLogit(c)));
   if (threadIdx.x == 0) s.found = kSampleList, s.last = 0;
   __syncthreads();
-  SortMerged(s, kept);
+  SortList(s, kept);
   const float w = i < kept ? __uint_as_float(static_cast<uint32_t>(list[i])) : 0.0f;
   double total;
   const double reached = ScanBlock(s, w, total);
@@ -203,7 +203,7 @@ __device__ __forceinline__ float SearchBorder(SampleBlock& block, const Tiles& t
   goal.mass -= at.mass[1];
   float border = low;
   if (block.cluster.rank == 0) {
-    SortMerged(block.s, n);
+    SortList(block.s, n);
     border = FindBorder(block.s, n, goal, weight, low).logit;
   }
   return __uint_as_float(Broadcast(block, __float_as_uint(border)));
@@ -246,7 +246,7 @@ __device__ __forceinline__ int32_t Draw(SampleBlock& block, const Tiles& tiles,
   __syncthreads();  // warp_masses are read
 
   // All threads walk through that warp's logits, each through a few side by side.
-  float* const held = reinterpret_cast<float*>(s.scratch);
+  float* const held = reinterpret_cast<float*>(s.list);
   tiles.StoreHeld(held, Warp() == at_warp.at);
   if (threadIdx.x == 0) s.found = kSampleThreads, s.last = 0;
   const int32_t size = tiles.tiles * kSampleTile;
@@ -270,10 +270,10 @@ __device__ __forceinline__ int32_t Draw(SampleBlock& block, const Tiles& tiles,
   const int32_t walker = s.found < kSampleThreads ? s.found : s.last;
   if (static_cast<int32_t>(threadIdx.x) == walker) {
     const SampleStop stop = StopAt(end - begin, at_warp.rest - (reached - sum), weight_at);
-    s.last = tiles.WarpFirst(at_warp.at) + begin + stop.at;
+    s.drawn = tiles.WarpFirst(at_warp.at) + begin + stop.at;
   }
   __syncthreads();
-  return s.last;
+  return s.drawn;
 }
 
 // The draw for a row whose filters the list of its `n` largest decides. Where it does not, which
@@ -284,13 +284,13 @@ __device__ __forceinline__ int32_t DrawFromList(SampleBlock& block, int32_t n,
   if (n < 0) return -2;
   SampleBorder border;
   if (block.cluster.rank == 0) {
-    SortMerged(block.s, n);
+    SortList(block.s, n);
     border = FindBorder(block.s, n, goal, weight, low);
   }
   // A list that holds the k largest always decides.
   if (goal.k == 0 && Broadcast(block, border.reached ? 1 : 0) == 0) return -2;
   if (block.cluster.rank != 0) return -1;
-  return DrawFromMerged(block.s, n, weight, border.logit);
+  return DrawOfList(block.s, n, weight, border.logit);
 }
 
 // One draw from what the row's filters leave, as Draw(). `bound`: a lower bound of the k-th largest

@@ -90,4 +90,14 @@ if [[ $bench == 1 ]]; then
     "$program" --device=cuda || failed=1
   done
 fi
+
+# Whole steps of Llama-3.1-8B's shapes with made-up weights: by graphs, then eagerly.
+if [[ $bench == 1 && ${#names[@]} -eq 0 ]]; then
+  mkdir "$logs/model" && cp "$here/llama_8b_shapes.json" "$logs/model/config.json"
+  echo "--- step_bench, Llama-3.1-8B"
+  "$here/bin/step_bench" --device cuda --model "$logs/model" --batch 1,8,64 --context 2048 || failed=1
+  echo "--- the same, --enforce-eager"
+  "$here/bin/step_bench" --device cuda --model "$logs/model" --batch 1,64 --context 2048 \
+    --enforce-eager || failed=1
+fi
 exit "$failed"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,141 +10,13 @@
 #include "engine/runtime/engine.h"
 #include "engine/runtime/local_executor.h"
 #include "gtest/gtest.h"
+#include "tests/parity/engine_runs.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
 namespace {
 
 constexpr double kTolerance = 1e-4;  // of logits with a spread of about 10, f32 against double
-
-struct Setup {
-  int32_t ranks = 1;
-  int32_t chunk = 0;
-  bool prefix_cache = false;
-  int32_t pages = 128;
-  int32_t max_num_seqs = 8;
-  DType dtype = DType::kF32;
-};
-
-struct Output {
-  absl::Status status;
-  std::vector<int32_t> tokens;
-  std::vector<std::vector<float>> logits;
-  std::vector<ScoredToken> scored;
-  std::vector<ScoredToken> prompt_logprobs;
-  int32_t cached_tokens = 0;
-};
-
-class Collector final : public TokenSink {
- public:
-  void OnToken(const TokenEvent& event) override {
-    output_.tokens.push_back(event.token);
-    if (event.logprobs.has_value()) output_.scored.push_back(*event.logprobs);
-    if (output_.tokens.size() > 1) return;
-    output_.logits = event.prompt_logits;
-    output_.prompt_logprobs = event.prompt_logprobs;
-    output_.cached_tokens = event.cached_tokens;
-  }
-  void OnFinish(const FinishEvent& event) override {
-    output_.status = event.status;
-    done_.set_value();
-  }
-  Output Take() {
-    done_.get_future().wait();
-    return std::move(output_);
-  }
-
- private:
-  Output output_;
-  std::promise<void> done_;
-};
-
-std::string Folder(const TinyLlama& model, const std::string& name) {
-  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / name;
-  std::filesystem::create_directories(dir);
-  model.Write(dir.string());
-  return dir.string();
-}
-
-std::unique_ptr<Engine> Start(const std::string& dir, const Setup& setup) {
-  LocalExecutorConfig config;
-  config.runner.model_dir = dir;
-  config.runner.dtype = setup.dtype;
-  config.runner.kv_dtype = setup.dtype;
-  config.runner.page_tokens = 4;
-  config.runner.max_num_seqs = setup.max_num_seqs;
-  config.runner.max_num_batched_tokens = 96;
-  config.runner.max_model_len = 80;
-  config.tensor_parallel_size = setup.ranks;
-  config.threads = 2;
-  absl::StatusOr<std::unique_ptr<LocalExecutor>> executor = LocalExecutor::Create(config);
-  EXPECT_TRUE(executor.ok()) << executor.status();
-  if (!executor.ok()) return nullptr;
-  EXPECT_TRUE((*executor)->AllocateCache(setup.pages).ok());
-  EngineOptions options;
-  options.scheduler = {.num_pages = setup.pages,
-                       .page_tokens = 4,
-                       .max_num_seqs = setup.max_num_seqs,
-                       .max_num_batched_tokens = 96,
-                       .max_chunk_tokens = setup.chunk,
-                       .max_model_len = 80,
-                       .max_waiting = 100,
-                       .enable_prefix_caching = setup.prefix_cache};
-  std::unique_ptr<Engine> engine = *Engine::Create(options);
-  EXPECT_TRUE(engine->SetExecutor(*std::move(executor), setup.pages).ok());
-  return engine;
-}
-
-std::vector<Output> RunAll(Engine& engine, std::vector<Request> requests) {
-  std::vector<std::shared_ptr<Collector>> sinks;
-  for (Request& request : requests) {
-    request.id = engine.NewId();
-    sinks.push_back(std::make_shared<Collector>());
-    EXPECT_TRUE(engine.Submit(std::move(request), sinks.back()).ok());
-  }
-  std::vector<Output> outputs;
-  for (const auto& sink : sinks) outputs.push_back(sink->Take());
-  return outputs;
-}
-
-std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab = 61) {
-  std::vector<int32_t> ids;
-  uint32_t x = static_cast<uint32_t>(seed) * 2654435761u + 12345u;
-  for (int32_t i = 0; i < length; ++i) {
-    x = x * 1664525u + 1013904223u;
-    ids.push_back(static_cast<int32_t>((x >> 8) % static_cast<uint32_t>(vocab)));
-  }
-  return ids;
-}
-
-Request Greedy(std::vector<int32_t> prompt, int32_t max_tokens, bool with_logits) {
-  Request r;
-  for (size_t i = 0; with_logits && i < prompt.size(); ++i) {
-    r.logits_positions.push_back(static_cast<int32_t>(i));
-  }
-  r.prompt = std::move(prompt);
-  r.sampling.temperature = 0;
-  r.sampling.max_tokens = max_tokens;
-  r.sampling.num_logprobs = 0;
-  return r;
-}
-
-// A mix of everything that changes what is sampled.
-Request Sampled(std::vector<int32_t> prompt, int32_t max_tokens, uint64_t seed) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.sampling.max_tokens = max_tokens;
-  r.sampling.temperature = 0.8f;
-  r.sampling.top_p = 0.95f;
-  r.sampling.top_k = 40;
-  r.sampling.seed = seed;
-  if (seed % 2 == 0) {
-    r.sampling.repetition_penalty = 1.1f;
-    r.sampling.presence_penalty = 0.3f;
-    r.sampling.frequency_penalty = 0.2f;
-  }
-  return r;
-}
 
 double LargestError(const std::vector<std::vector<double>>& want,
                     const std::vector<std::vector<float>>& got) {

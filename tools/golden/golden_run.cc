@@ -92,7 +92,8 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
   LocalExecutorConfig config;
   config.runner = runner;
   config.tensor_parallel_size = options.tensor_parallel_size;
-  config.device = options.device;
+  config.device = options.device.type;
+  config.cuda_device = options.device.ordinal;
   config.threads = options.threads;
   ASSIGN_OR_RETURN(std::unique_ptr<LocalExecutor> local, LocalExecutor::Create(config));
   RETURN_IF_ERROR(local->AllocateCache(num_pages));

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/engine.h"
-#include "kernels/core/device.h"
 #include "kernels/core/dtype.h"
+#include "tools/common/device_name.h"
 #include "tools/golden/compare.h"
 #include "tools/golden/golden_file.h"
 
@@ -19,7 +19,7 @@ namespace millrace {
 struct GoldenOptions {
   std::string model_dir;
   DType dtype = DType::kF32;  // of weights and cache
-  DeviceType device = DeviceType::kCpu;
+  DeviceChoice device;
   bool enforce_eager = false;
   int32_t tensor_parallel_size = 1;
   int32_t threads = 1;  // of all ranks together

@@ -13,13 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/core/status.h"
+#include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/golden/golden_run.h"
 #include "tools/golden/report.h"
 #include "tools/golden/text_check.h"
 
 ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
-ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu, or cuda for the first GPU");
+ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu, cuda or cuda:N");
 ABSL_FLAG(bool, enforce_eager, false, "on a GPU: no captured graphs");
 ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
@@ -39,10 +40,6 @@ constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
 
 absl::Status CheckFlags() {
-  const std::string device = absl::GetFlag(FLAGS_device);
-  if (device != "cpu" && device != "cuda") {
-    return absl::InvalidArgumentError(absl::StrCat("--device ", device, ": want cpu or cuda"));
-  }
   if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
     return absl::InvalidArgumentError(
         "--data-parallel-size: groups do not change a result; golden runs one, so give 1");
@@ -70,7 +67,7 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
         absl::StrCat("--dtype ", dtype, ": want float32 or bfloat16"));
   }
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
-  if (absl::GetFlag(FLAGS_device) == "cuda") options.device = DeviceType::kCuda;
+  ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
   options.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 
@@ -97,6 +99,20 @@ absl::StatusOr<int32_t> ResolveMaxModelLen(const ControllerFlags& f, const Model
   return f.max_model_len;
 }
 
+absl::StatusOr<std::vector<int32_t>> ParseGraphSizes(const ControllerFlags& f) {
+  std::vector<int32_t> sizes;
+  for (const std::string& text : f.cuda_graph_sizes) {
+    int32_t size = 0;
+    if (!absl::SimpleAtoi(text, &size) || size < 1 || size > f.max_num_seqs) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--cuda-graph-sizes: '", text,
+                       "', want numbers from 1 to --max-num-seqs=", f.max_num_seqs));
+    }
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
 absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const ModelConfig& config) {
   RunnerConfig runner;
   runner.model_dir = f.model;
@@ -109,6 +125,8 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
   runner.max_num_seqs = f.max_num_seqs;
   runner.max_num_batched_tokens = f.max_num_batched_tokens;
   runner.seed = f.seed;
+  runner.enforce_eager = f.enforce_eager;
+  ASSIGN_OR_RETURN(runner.cuda_graph_sizes, ParseGraphSizes(f));
   return runner;
 }
 

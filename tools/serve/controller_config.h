@@ -25,6 +25,8 @@ struct ControllerFlags {
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting = 4096;
+  bool enforce_eager = false;
+  std::vector<std::string> cuda_graph_sizes;
   int32_t block_size = 16;
   bool enable_prefix_caching = true;
   std::string dtype = "auto";

@@ -18,6 +18,7 @@
 #include "distributed/worker/runner_model.h"
 #include "kernels/core/status.h"
 #include "kernels/cpu/cpu_device.h"
+#include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/common/terminal.h"
 #include "tools/serve/cluster_secret.h"
@@ -45,6 +46,7 @@ ABSL_FLAG(int32_t, worker_port, 50061, "that workers dial; 0 = a free one");
 ABSL_FLAG(std::string, cluster_secret_file, "",
           "shared with the workers; default: in the cache folder");
 ABSL_FLAG(bool, local, false, "compute in this process instead of in workers");
+ABSL_FLAG(std::string, device, "cpu", "with --local: cpu, cuda or cuda:N");
 ABSL_FLAG(int32_t, threads, 0, "with --local: threads to compute with; 0 = all processors");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model (-tp, --tp-size)");
 ABSL_FLAG(int32_t, pipeline_parallel_size, 1, "1: more is not supported");
@@ -55,6 +57,9 @@ ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
 ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
 ABSL_FLAG(int32_t, block_size, 16, "tokens in a cache block");
+ABSL_FLAG(bool, enforce_eager, false, "on GPUs: no captured graphs");
+ABSL_FLAG(std::vector<std::string>, cuda_graph_sizes, {},
+          "on GPUs: batch sizes to capture decode graphs for; default: up to --max-num-seqs");
 ABSL_FLAG(bool, enable_prefix_caching, true, "reuse the cache of prompts that begin alike");
 ABSL_FLAG(std::string, dtype, "auto", "of weights: auto, float32, bfloat16");
 ABSL_FLAG(std::string, kv_cache_dtype, "auto",
@@ -85,6 +90,7 @@ const FlagAliases kAliases = {{"model_path", "model"},
                               {"chunked_prefill_size", "max_num_batched_tokens"},
                               {"page_size", "block_size"},
                               {"mem_fraction_static", "gpu_memory_utilization"},
+                              {"cuda_graph_bs", "cuda_graph_sizes"},
                               {"random_seed", "seed"}};
 
 ControllerFlags ReadFlags(const std::vector<std::string>& words) {
@@ -100,6 +106,8 @@ ControllerFlags ReadFlags(const std::vector<std::string>& words) {
           .max_num_seqs = absl::GetFlag(FLAGS_max_num_seqs),
           .max_num_batched_tokens = absl::GetFlag(FLAGS_max_num_batched_tokens),
           .max_waiting = absl::GetFlag(FLAGS_max_waiting),
+          .enforce_eager = absl::GetFlag(FLAGS_enforce_eager),
+          .cuda_graph_sizes = absl::GetFlag(FLAGS_cuda_graph_sizes),
           .block_size = absl::GetFlag(FLAGS_block_size),
           .enable_prefix_caching = absl::GetFlag(FLAGS_enable_prefix_caching),
           .dtype = absl::GetFlag(FLAGS_dtype),
@@ -157,6 +165,7 @@ absl::StatusOr<ControllerOptions> ReadOptions(const ControllerFlags& flags) {
   }
   const auto processors = static_cast<int32_t>(std::thread::hardware_concurrency());
   const int32_t threads = absl::GetFlag(FLAGS_threads);
+  ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
   options.threads = threads > 0 ? threads : std::max(processors, 1);
   options.shutdown_timeout = absl::Seconds(absl::GetFlag(FLAGS_shutdown_timeout));
   return options;

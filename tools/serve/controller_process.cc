@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kLoading[] = "Loading safetensors checkpoint shards";
+constexpr char kCapturing[] = "Capturing CUDA graphs";
 constexpr std::chrono::seconds kThroughputEvery{10};
 
 double SecondsSince(Clock::time_point start) {
@@ -98,8 +99,11 @@ void ControllerProcess::FeedLocal() {
 
 absl::Status ControllerProcess::LoadLocal() {
   const ControllerConfig& config = options_.config;
-  const LocalExecutorConfig local = {
-      .runner = config.runner, .tensor_parallel_size = config.world, .threads = options_.threads};
+  const LocalExecutorConfig local = {.runner = config.runner,
+                                     .tensor_parallel_size = config.world,
+                                     .device = options_.device.type,
+                                     .threads = options_.threads,
+                                     .cuda_device = options_.device.ordinal};
   ASSIGN_OR_RETURN(std::unique_ptr<LocalExecutor> executor,
                    LocalExecutor::Create(local, [this](int64_t done, int64_t total) {
                      console_.Progress(kLoading, done, total);
@@ -113,7 +117,9 @@ absl::Status ControllerProcess::LoadLocal() {
                                .page_tokens = config.runner.page_tokens,
                                .max_model_len = config.runner.max_model_len};
   ASSIGN_OR_RETURN(const int32_t pages, SizePages(rooms, request));
-  RETURN_IF_ERROR(executor->AllocateCache(pages));
+  RETURN_IF_ERROR(executor->AllocateCache(
+      pages, [this](int32_t done, int32_t total) { console_.Progress(kCapturing, done, total); }));
+  console_.EndProgress();
   console_.Say(MemoryReport(executor->memory().at(0), pages, config.runner));
   return server_->SetExecutor(std::move(executor), pages);
 }

@@ -15,6 +15,7 @@
 #include "distributed/controller/cluster/worker_hub.h"
 #include "distributed/controller/frontdoor/server.h"
 #include "distributed/controller/frontdoor/throughput.h"
+#include "tools/common/device_name.h"
 #include "tools/serve/console.h"
 #include "tools/serve/controller_config.h"
 
@@ -25,6 +26,7 @@ struct ControllerOptions {
   ServerOptions server;
   WorkerHubOptions hub;  // of a cluster; model and sizes are filled in from `config`
   bool local = false;    // all ranks in this process
+  DeviceChoice device;   // of the local rank
   int32_t threads = 1;   // of all local ranks together
   absl::Duration shutdown_timeout = absl::Seconds(30);
 };

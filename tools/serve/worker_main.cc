@@ -26,6 +26,8 @@
 #include "distributed/worker/worker.h"
 #include "kernels/core/status.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cuda/cuda_device.h"
+#include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/serve/cluster_secret.h"
 
@@ -34,7 +36,7 @@ ABSL_FLAG(std::string, controller, "127.0.0.1:50061",
 ABSL_FLAG(std::string, cluster_secret_file, "",
           "file with the cluster's secret, readable by its owner only; default: made and kept in "
           "the user's cache folder");
-ABSL_FLAG(std::string, device, "cpu", "what to compute on: cpu");
+ABSL_FLAG(std::string, device, "cpu", "what to compute on: cpu, cuda or cuda:N");
 ABSL_FLAG(int, threads, 0, "threads to compute with; 0: one for each processor");
 ABSL_FLAG(
     std::string, model, "",
@@ -75,15 +77,12 @@ std::string Advice(const absl::Status& status) {
 }
 
 struct Machine {
-  std::unique_ptr<CpuDevice> device;
+  std::unique_ptr<Device> device;
   WorkerOptions options;
 };
 
 absl::StatusOr<Machine> Prepare() {
-  if (absl::GetFlag(FLAGS_device) != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device ", absl::GetFlag(FLAGS_device), ": this build has cpu only"));
-  }
+  ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(absl::GetFlag(FLAGS_device)));
   const std::string collectives = absl::GetFlag(FLAGS_collectives);
   if (collectives != "auto" && collectives != "gloo") {
     return absl::InvalidArgumentError(
@@ -93,7 +92,11 @@ absl::StatusOr<Machine> Prepare() {
   const int threads =
       absl::GetFlag(FLAGS_threads) == 0 ? std::max(1, processors) : absl::GetFlag(FLAGS_threads);
   Machine machine;
-  ASSIGN_OR_RETURN(machine.device, CpuDevice::Create(threads));
+  if (choice.type == DeviceType::kCuda) {
+    ASSIGN_OR_RETURN(machine.device, CreateCudaDevice(choice.ordinal));
+  } else {
+    ASSIGN_OR_RETURN(machine.device, CpuDevice::Create(threads));
+  }
   ASSIGN_OR_RETURN(const DeviceProperties properties, machine.device->Properties());
   ASSIGN_OR_RETURN(std::string secret, ClusterSecret(absl::GetFlag(FLAGS_cluster_secret_file)));
   machine.options = {
@@ -101,7 +104,7 @@ absl::StatusOr<Machine> Prepare() {
       .secret = std::move(secret),
       .build_version = std::string(kBuildVersion),
       .protocol_revision = ProtocolRevision(),
-      .device_kind = "cpu",
+      .device_kind = choice.type == DeviceType::kCuda ? "cuda" : "cpu",
       .device_description = properties.name,
       .threads = threads,
       .model_dir = PathFromUser(absl::GetFlag(FLAGS_model)),

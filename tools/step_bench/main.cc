@@ -15,11 +15,12 @@
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_device.h"
+#include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/step_bench/step_driver.h"
 
 ABSL_FLAG(std::string, model, "", "folder with a config.json; weights are made up");
-ABSL_FLAG(std::string, device, "cpu", "cpu, or cuda for the first GPU");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N");
 ABSL_FLAG(std::vector<std::string>, batch, std::vector<std::string>({"1"}), "decode batch sizes");
 ABSL_FLAG(int32_t, context, 128, "tokens in the cache of each sequence when decoding starts");
 ABSL_FLAG(int32_t, steps, 64, "decode steps that are timed");
@@ -34,9 +35,9 @@ struct Bound {
   double bytes_per_second = 0;  // 0: not known
 };
 
-absl::StatusOr<Bound> MeasureBound(bool cuda) {
-  if (!cuda) return Bound();
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCudaDevice(0));
+absl::StatusOr<Bound> MeasureBound(const DeviceChoice& choice) {
+  if (choice.type == DeviceType::kCpu) return Bound();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCudaDevice(choice.ordinal));
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaBench> bench, CudaBench::Create(*device));
   return Bound{bench->ceiling().copy_bytes_per_second};
 }
@@ -54,12 +55,13 @@ absl::StatusOr<std::vector<int32_t>> Batches() {
 }
 
 // One batch size: its own executor, so that each starts with an empty cache.
-absl::Status BenchBatch(int32_t batch, const Bound& bound) {
+absl::Status BenchBatch(int32_t batch, const DeviceChoice& device, const Bound& bound) {
   const int32_t context = absl::GetFlag(FLAGS_context);
   const int32_t steps = absl::GetFlag(FLAGS_steps);
   const int32_t room = context + steps + StepDriver::kWarmUpSteps + 1;
   LocalExecutorConfig config;
-  config.device = absl::GetFlag(FLAGS_device) == "cuda" ? DeviceType::kCuda : DeviceType::kCpu;
+  config.device = device.type;
+  config.cuda_device = device.ordinal;
   config.threads = static_cast<int32_t>(std::thread::hardware_concurrency());
   RunnerConfig& runner = config.runner;
   runner.model_dir = PathFromUser(absl::GetFlag(FLAGS_model));
@@ -106,13 +108,14 @@ absl::Status Run() {
     return absl::InvalidArgumentError("--model: want a folder with a config.json");
   }
   ASSIGN_OR_RETURN(const std::vector<int32_t> batches, Batches());
-  ASSIGN_OR_RETURN(const Bound bound, MeasureBound(absl::GetFlag(FLAGS_device) == "cuda"));
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(absl::GetFlag(FLAGS_device)));
+  ASSIGN_OR_RETURN(const Bound bound, MeasureBound(device));
   if (bound.bytes_per_second > 0) {
     std::printf("copy bandwidth %.2f TB/s\n", bound.bytes_per_second * 1e-12);
   }
   std::printf("%5s %8s %12s %10s %12s %10s %8s\n", "batch", "context", "prefill/s", "ms/step",
               "tokens/s", "bound ms", "of it");
-  for (const int32_t batch : batches) RETURN_IF_ERROR(BenchBatch(batch, bound));
+  for (const int32_t batch : batches) RETURN_IF_ERROR(BenchBatch(batch, device, bound));
   return absl::OkStatus();
 }
 
