@@ -237,7 +237,7 @@ void ExpectSame(const Parsed& have, const Parsed& want) {
 TEST(CompletionParser, AnyTextInAnySplit) {
   std::mt19937 random(5);
   int well_formed = 0;
-  for (int round = 0; round < 4000 && !testing::Test::HasFailure(); ++round) {
+  for (int round = 0; round < 1500 && !testing::Test::HasFailure(); ++round) {
     const std::string text = round % 2 == 0 ? RandomText(random) : DamagedText(random);
     const ThinkingMode mode = random() % 3 == 0 ? ThinkingMode::kChat : ThinkingMode::kThinking;
     SCOPED_TRACE(testing::Message() << "round " << round << ": " << testing::PrintToString(text));
@@ -255,13 +255,13 @@ TEST(CompletionParser, AnyTextInAnySplit) {
     for (int i = 0; i < 3; ++i)
       ExpectSame(Parse(mode, text, RandomCuts(text.size(), random)), whole);
   }
-  EXPECT_GT(well_formed, 200);
+  EXPECT_GT(well_formed, 60);
 }
 
 TEST(CompletionParser, LongTextsTakeNoQuadraticTime) {
   for (const std::string unit : {"<", "\n\n<｜DSML｜", "a"}) {
     std::string text;
-    while (text.size() < 1'000'000) text += unit;
+    while (text.size() < 300'000) text += unit;
     CompletionParser parser(ThinkingMode::kChat);
     for (size_t i = 0; i < text.size(); i += 3) parser.Push(std::string_view(text).substr(i, 3));
     parser.Finish();
