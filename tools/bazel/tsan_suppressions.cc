@@ -14,8 +14,6 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:libcrypto\n"
          "race:libssl\n"
          "race:libprometheus\n"
-         "race:libcrypto.so\n"
-         "race:libssl.so\n"
          "race:libcivetweb\n"
          "race:grpc::\n"
          "race:google::protobuf::\n"
