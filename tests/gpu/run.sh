@@ -53,7 +53,8 @@ cell() {
   fi
   if [[ -n $passed ]]; then
     echo "$passed passed"
-  elif [[ $gpus -lt 2 && $NEED_TWO_GPUS == *" $(basename "$1") "* ]]; then
+  elif [[ $gpus -lt 2 && $NEED_TWO_GPUS == *" $(basename "$1") "* ]] &&
+    ! grep -q '\[  FAILED  \]' "$out.log" && grep -q '\[  SKIPPED \]' "$out.log"; then
     echo 'two GPUs'
   else
     echo FAILED
