@@ -188,4 +188,12 @@ const Json* JsonFields::Object(const char* key) {
   return nullptr;
 }
 
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::Utf8SafeCHexEscape(text.substr(0, 100)), "'");
+}
+
+absl::Status Unsupported(const JsonFields& fields, const std::string& what) {
+  return absl::UnimplementedError(absl::StrCat(fields.where(), ": ", what));
+}
+
 }  // namespace millrace

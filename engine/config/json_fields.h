@@ -66,6 +66,12 @@ class JsonFields final {
   absl::Status status_;
 };
 
+// Text from outside as a message may show it: 'text', cut short and without control characters.
+std::string Quoted(const std::string& text);
+
+// Unimplemented: "WHERE: what".
+absl::Status Unsupported(const JsonFields& fields, const std::string& what);
+
 }  // namespace millrace
 
 #endif  // ENGINE_CONFIG_JSON_FIELDS_H_

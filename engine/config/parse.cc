@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/config/deepseek_v4_config.h"
 #include "engine/config/json_fields.h"
 #include "engine/config/read_file.h"
 #include "engine/config/rope_parse.h"
@@ -35,15 +36,6 @@ constexpr int64_t kMaxTokenizerSettingsBytes = 64 << 20;
 
 constexpr std::array<const char*, 2> kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM"};
 constexpr std::array<const char*, 2> kModelTypes = {"llama", "mistral"};
-
-absl::Status Unsupported(const JsonFields& fields, const std::string& what) {
-  return absl::UnimplementedError(absl::StrCat(fields.where(), ": ", what));
-}
-
-// The files' `where` and names come from outside: no control characters into a terminal.
-std::string Quoted(const std::string& text) {
-  return absl::StrCat("'", absl::Utf8SafeCHexEscape(text.substr(0, 100)), "'");
-}
 
 template <size_t kCount>
 bool Contains(const std::array<const char*, kCount>& names, const std::string& name) {
@@ -197,6 +189,10 @@ std::string ChatTemplate(JsonFields& fields) {
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& where) {
   ASSIGN_OR_RETURN(const Json root, ParseJsonObject(json, where));
   JsonFields fields(root, where);
+  if (NamesDeepSeekV4(fields)) {
+    RETURN_IF_ERROR(ParseDeepSeekV4Config({json, where}, std::nullopt).status());
+    return Unsupported(fields, "model_type: 'deepseek_v4' is read, but it has no model yet");
+  }
   ModelConfig config;
   RETURN_IF_ERROR(CheckFamily(fields, config));
   ReadSizes(fields, config);
