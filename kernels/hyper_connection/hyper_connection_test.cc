@@ -303,9 +303,10 @@ TEST_P(HyperConnectionTest, EachParameterMatters) {
   }
 }
 
-TEST_P(HyperConnectionTest, MixingMatrixIsDoublyStochastic) {
+// Where the iterations lead to; the models stop at 20, with rows a little off.
+TEST_P(HyperConnectionTest, MixingMatrixBecomesDoublyStochastic) {
   InTensors t(device(), {6, 4, 64, 0}, DType::kF32);
-  ASSERT_TRUE(HyperConnectionIn(ctx(), t.Args({})).ok());
+  ASSERT_TRUE(HyperConnectionIn(ctx(), t.Args({.iterations = 500})).ok());
   ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
   const Values comb = t.comb.Get();
   for (size_t first = 0; first < comb.size(); first += 16) {
@@ -316,7 +317,7 @@ TEST_P(HyperConnectionTest, MixingMatrixIsDoublyStochastic) {
         column += comb[first + 4 * j + k];
       }
       EXPECT_NEAR(column, 1, 1e-5);
-      EXPECT_NEAR(row, 1, 1e-3);
+      EXPECT_NEAR(row, 1, 1e-4);
     }
   }
 }
