@@ -82,7 +82,9 @@ class CommunicatorTest : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(CommunicatorTest, Collectives) { Run(CheckCollectives); }
+TEST_P(CommunicatorTest, Collectives) {
+  Run([](Communicator& c) { return CheckCollectives(c); });
+}
 
 TEST_P(CommunicatorTest, Abort) {
   if (GetParam().size > 1) Run(CheckAbort);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/status.h"
@@ -33,124 +34,229 @@ absl::Status Wrong(const Communicator& c, const std::string& what) {
       absl::StrCat("conformance: rank ", c.rank(), " of ", c.size(), ": ", what));
 }
 
-absl::Status SumF32(Communicator& c, int64_t n) {
-  std::vector<float> x;
-  for (int64_t i = 0; i < n; ++i) x.push_back(Noise(c.rank(), i, n));
-  RETURN_IF_ERROR(c.AllReduceSum(TensorView::Of(x.data(), DType::kF32, {n}), {}));
-  for (int64_t i = 0; i < n; ++i) {
-    float want = Noise(0, i, n);
-    for (int32_t r = 1; r < c.size(); ++r) want += Noise(r, i, n);
-    if (x[static_cast<size_t>(i)] != want) {
-      return Wrong(c, absl::StrCat("sum of ", n, " float32: element ", i, " = ",
-                                   x[static_cast<size_t>(i)], ", want ", want));
+// A vector of the host as the collectives see it: itself, or a copy on the device.
+template <typename T>
+class Staged final {
+ public:
+  static absl::StatusOr<Staged> Of(const ConformanceBed& bed, std::vector<T>& host, DType dtype) {
+    Staged staged(bed, host);
+    const int64_t n = static_cast<int64_t>(host.size());
+    staged.view_ = TensorView::Of(host.data(), dtype, {n});
+    if (bed.device == nullptr) return staged;
+    ASSIGN_OR_RETURN(staged.buffer_, bed.device->Allocate(staged.bytes()));
+    if (n > 0) {
+      RETURN_IF_ERROR(bed.device->Copy(staged.buffer_.data(), host.data(), staged.bytes(),
+                                       CopyKind::kHostToDevice, bed.stream));
     }
+    staged.view_ = TensorView::Of(staged.buffer_.data(), dtype, {n}, bed.device->type());
+    return staged;
   }
-  return absl::OkStatus();
-}
 
-absl::Status SumBF16(Communicator& c, int64_t n) {
-  std::vector<BFloat16> x;
-  for (int64_t i = 0; i < n; ++i) x.push_back(ToBFloat16(Noise(c.rank(), i, n)));
-  RETURN_IF_ERROR(c.AllReduceSum(TensorView::Of(x.data(), DType::kBF16, {n}), {}));
-  for (int64_t i = 0; i < n; ++i) {
-    float sum = 0;
-    for (int32_t r = 0; r < c.size(); ++r) sum += ToFloat(ToBFloat16(Noise(r, i, n)));
-    if (ToFloat(x[static_cast<size_t>(i)]) != ToFloat(ToBFloat16(sum))) {
-      return Wrong(c, absl::StrCat("sum of ", n, " bfloat16: element ", i, " = ",
-                                   ToFloat(x[static_cast<size_t>(i)]), ", want ", sum));
-    }
+  const TensorView& view() const { return view_; }
+
+  // Makes the host's vector what the collectives left.
+  absl::Status Fetch() {
+    if (bed_->device == nullptr || host_->empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(bed_->device->Copy(host_->data(), buffer_.data(), bytes(),
+                                       CopyKind::kDeviceToHost, bed_->stream));
+    return bed_->device->Synchronize(bed_->stream);
   }
-  return absl::OkStatus();
-}
 
-// NaN and Inf of one rank reach all.
-absl::Status SumSpecials(Communicator& c) {
-  const bool last = c.rank() == c.size() - 1;
-  const float inf = std::numeric_limits<float>::infinity();
-  std::vector<float> x = {last ? std::nanf("") : 1.0f, last ? inf : 1.0f, 2.0f};
-  RETURN_IF_ERROR(c.AllReduceSum(TensorView::Of(x.data(), DType::kF32, {3}), {}));
-  if (!std::isnan(x[0]) || x[1] != inf || x[2] != 2.0f * static_cast<float>(c.size())) {
-    return Wrong(c, absl::StrCat("sum with NaN and Inf: ", x[0], " ", x[1], " ", x[2]));
-  }
-  return absl::OkStatus();
-}
+ private:
+  Staged(const ConformanceBed& bed, std::vector<T>& host) : bed_(&bed), host_(&host) {}
+  int64_t bytes() const { return static_cast<int64_t>(host_->size() * sizeof(T)); }
 
-// Rank r brings n * r elements, and rank 0 none.
-absl::Status Gather(Communicator& c, int64_t n) {
-  std::vector<int64_t> counts;
-  std::vector<int32_t> want;
-  for (int32_t r = 0; r < c.size(); ++r) {
-    counts.push_back(n * r);
-    for (int64_t i = 0; i < n * r; ++i) want.push_back(static_cast<int32_t>(i * 64 + r));
-  }
-  std::vector<int32_t> in;
-  for (int64_t i = 0; i < n * c.rank(); ++i) in.push_back(static_cast<int32_t>(i * 64 + c.rank()));
-  std::vector<int32_t> out(want.size(), -1);
-  const auto view = [](std::vector<int32_t>& v) {
-    return TensorView::Of(v.data(), DType::kI32, {static_cast<int64_t>(v.size())});
-  };
-  RETURN_IF_ERROR(c.AllGather(view(in), counts.data(), view(out), {}));
-  if (out != want) return Wrong(c, absl::StrCat("all-gather of ", n, " x rank int32"));
-  return absl::OkStatus();
-}
+  const ConformanceBed* bed_;
+  std::vector<T>* host_;
+  Buffer buffer_;
+  TensorView view_;
+};
 
-absl::Status GatherBytes(Communicator& c) {
-  const std::vector<int64_t> counts(static_cast<size_t>(c.size()), 1);
-  uint8_t mine = static_cast<uint8_t>(c.rank() + 5);
-  std::vector<uint8_t> out(static_cast<size_t>(c.size()));
-  RETURN_IF_ERROR(c.AllGather(TensorView::Of(&mine, DType::kU8, {1}), counts.data(),
-                              TensorView::Of(out.data(), DType::kU8, {c.size()}), {}));
-  for (int32_t r = 0; r < c.size(); ++r) {
-    if (out[static_cast<size_t>(r)] != r + 5) return Wrong(c, "all-gather of one byte each");
-  }
-  return absl::OkStatus();
-}
+// One rank's run of the suite.
+class Suite final {
+ public:
+  Suite(Communicator& communicator, const ConformanceBed& bed) : c_(communicator), bed_(bed) {}
 
-absl::Status Broadcast(Communicator& c, int64_t n) {
-  for (int32_t root = 0; root < c.size(); ++root) {
+  absl::Status SumF32(int64_t n) {
     std::vector<float> x;
-    for (int64_t i = 0; i < n; ++i) x.push_back(Noise(c.rank(), i, root));
-    RETURN_IF_ERROR(c.Broadcast(TensorView::Of(x.data(), DType::kF32, {n}), root, {}));
+    for (int64_t i = 0; i < n; ++i) x.push_back(Noise(c_.rank(), i, n));
+    RETURN_IF_ERROR(Sum(x, DType::kF32));
     for (int64_t i = 0; i < n; ++i) {
-      if (x[static_cast<size_t>(i)] != Noise(root, i, root)) {
-        return Wrong(c, absl::StrCat("broadcast of ", n, " from ", root, ": element ", i));
+      float want = Noise(0, i, n);
+      for (int32_t r = 1; r < c_.size(); ++r) want += Noise(r, i, n);
+      const float got = x[static_cast<size_t>(i)];
+      if (!IsSum(got, want, 1e-6f * kLargest)) {
+        return Wrong(
+            c_, absl::StrCat("sum of ", n, " float32: element ", i, " = ", got, ", want ", want));
       }
     }
+    return SameOnAllRanks(x);
   }
-  return absl::OkStatus();
-}
 
-// Bad arguments are refused on the spot and leave the group in order.
-absl::Status Refusals(Communicator& c) {
-  std::vector<int32_t> x(8);
-  const TensorView ints = TensorView::Of(x.data(), DType::kI32, {8});
-  const TensorView floats = TensorView::Of(x.data(), DType::kF32, {2, 4});
-  std::vector<int64_t> counts(static_cast<size_t>(c.size()), 3);
-  if (c.AllReduceSum(ints, {}).code() != absl::StatusCode::kInvalidArgument ||
-      c.AllReduceSum(floats.Cols(0, 2), {}).code() != absl::StatusCode::kInvalidArgument ||
-      c.Broadcast(floats, c.size(), {}).code() != absl::StatusCode::kInvalidArgument ||
-      c.AllGather(ints, counts.data(), ints, {}).code() != absl::StatusCode::kInvalidArgument) {
-    return Wrong(c, "a bad argument was not refused with INVALID_ARGUMENT");
+  absl::Status SumBF16(int64_t n) {
+    std::vector<BFloat16> x;
+    for (int64_t i = 0; i < n; ++i) x.push_back(ToBFloat16(Noise(c_.rank(), i, n)));
+    RETURN_IF_ERROR(Sum(x, DType::kBF16));
+    for (int64_t i = 0; i < n; ++i) {
+      float sum = 0;
+      for (int32_t r = 0; r < c_.size(); ++r) sum += ToFloat(ToBFloat16(Noise(r, i, n)));
+      const float got = ToFloat(x[static_cast<size_t>(i)]);
+      if (!IsSum(got, ToFloat(ToBFloat16(sum)), kLargest / 256)) {
+        return Wrong(
+            c_, absl::StrCat("sum of ", n, " bfloat16: element ", i, " = ", got, ", want ", sum));
+      }
+    }
+    return SameOnAllRanks(x);
   }
-  return absl::OkStatus();
-}
+
+  // NaN and Inf of one rank reach all.
+  absl::Status SumSpecials() {
+    const bool last = c_.rank() == c_.size() - 1;
+    const float inf = std::numeric_limits<float>::infinity();
+    std::vector<float> x = {last ? std::nanf("") : 1.0f, last ? inf : 1.0f, 2.0f};
+    RETURN_IF_ERROR(Sum(x, DType::kF32));
+    if (!std::isnan(x[0]) || x[1] != inf || x[2] != 2.0f * static_cast<float>(c_.size())) {
+      return Wrong(c_, absl::StrCat("sum with NaN and Inf: ", x[0], " ", x[1], " ", x[2]));
+    }
+    return absl::OkStatus();
+  }
+
+  // Rank r brings n * r elements, and rank 0 none; or n each.
+  absl::Status Gather(int64_t n, bool equal) {
+    const auto count = [&](int32_t r) { return equal ? n : n * r; };
+    std::vector<int64_t> counts;
+    std::vector<int32_t> want;
+    for (int32_t r = 0; r < c_.size(); ++r) {
+      counts.push_back(count(r));
+      for (int64_t i = 0; i < count(r); ++i) want.push_back(static_cast<int32_t>(i * 64 + r));
+    }
+    std::vector<int32_t> in;
+    for (int64_t i = 0; i < count(c_.rank()); ++i) {
+      in.push_back(static_cast<int32_t>(i * 64 + c_.rank()));
+    }
+    std::vector<int32_t> out(want.size(), -1);
+    RETURN_IF_ERROR(Gather(in, counts, out, DType::kI32));
+    if (out != want) {
+      return Wrong(c_, absl::StrCat("all-gather of ", n, equal ? "" : " x rank", " int32"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status GatherBytes() {
+    const std::vector<int64_t> counts(static_cast<size_t>(c_.size()), 1);
+    std::vector<uint8_t> mine = {static_cast<uint8_t>(c_.rank() + 5)};
+    std::vector<uint8_t> out(static_cast<size_t>(c_.size()));
+    RETURN_IF_ERROR(Gather(mine, counts, out, DType::kU8));
+    for (int32_t r = 0; r < c_.size(); ++r) {
+      if (out[static_cast<size_t>(r)] != r + 5) return Wrong(c_, "all-gather of one byte each");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast(int64_t n) {
+    for (int32_t root = 0; root < c_.size(); ++root) {
+      std::vector<float> x;
+      for (int64_t i = 0; i < n; ++i) x.push_back(Noise(c_.rank(), i, root));
+      ASSIGN_OR_RETURN(Staged<float> staged, Staged<float>::Of(bed_, x, DType::kF32));
+      RETURN_IF_ERROR(c_.Broadcast(staged.view(), root, bed_.stream));
+      RETURN_IF_ERROR(staged.Fetch());
+      for (int64_t i = 0; i < n; ++i) {
+        if (x[static_cast<size_t>(i)] != Noise(root, i, root)) {
+          return Wrong(c_, absl::StrCat("broadcast of ", n, " from ", root, ": element ", i));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Bad arguments are refused on the spot and leave the group in order.
+  absl::Status Refusals() {
+    std::vector<int32_t> x(8);
+    ASSIGN_OR_RETURN(const Staged<int32_t> staged, Staged<int32_t>::Of(bed_, x, DType::kI32));
+    const TensorView ints = staged.view();
+    const TensorView floats = TensorView::Of(ints.data, DType::kF32, {2, 4}, ints.device);
+    TensorView elsewhere = floats;
+    elsewhere.device = ints.device == DeviceType::kCpu ? DeviceType::kCuda : DeviceType::kCpu;
+    std::vector<int64_t> counts(static_cast<size_t>(c_.size()), 3);
+    const auto refused = [](const absl::Status& status) {
+      return status.code() == absl::StatusCode::kInvalidArgument;
+    };
+    if (!refused(c_.AllReduceSum(ints, bed_.stream)) ||
+        !refused(c_.AllReduceSum(floats.Cols(0, 2), bed_.stream)) ||
+        !refused(c_.AllReduceSum(elsewhere, bed_.stream)) ||
+        !refused(c_.Broadcast(floats, c_.size(), bed_.stream)) ||
+        !refused(c_.AllGather(ints, counts.data(), ints, bed_.stream))) {
+      return Wrong(c_, "a bad argument was not refused with INVALID_ARGUMENT");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr float kLargest = 1003.1f;  // that Noise gives
+
+  template <typename T>
+  absl::Status Sum(std::vector<T>& x, DType dtype) {
+    ASSIGN_OR_RETURN(Staged<T> staged, Staged<T>::Of(bed_, x, dtype));
+    RETURN_IF_ERROR(c_.AllReduceSum(staged.view(), bed_.stream));
+    return staged.Fetch();
+  }
+
+  // `rounding`: the most that one addition may be off.
+  bool IsSum(float got, float want, float rounding) const {
+    if (bed_.sums_in_rank_order) return got == want;
+    const float ranks = static_cast<float>(c_.size());
+    return std::fabs(got - want) <= rounding * ranks * ranks;
+  }
+
+  template <typename T>
+  absl::Status Gather(std::vector<T>& in, const std::vector<int64_t>& counts, std::vector<T>& out,
+                      DType dtype) {
+    ASSIGN_OR_RETURN(const Staged<T> from, Staged<T>::Of(bed_, in, dtype));
+    ASSIGN_OR_RETURN(Staged<T> to, Staged<T>::Of(bed_, out, dtype));
+    RETURN_IF_ERROR(c_.AllGather(from.view(), counts.data(), to.view(), bed_.stream));
+    return to.Fetch();
+  }
+
+  // Where the numbers do not say so already.
+  template <typename T>
+  absl::Status SameOnAllRanks(const std::vector<T>& x) {
+    if (bed_.sums_in_rank_order) return absl::OkStatus();
+    const size_t bytes = x.size() * sizeof(T);
+    std::vector<uint8_t> mine(bytes);
+    if (bytes > 0) std::memcpy(mine.data(), x.data(), bytes);
+    std::vector<uint8_t> all(bytes * static_cast<size_t>(c_.size()));
+    const std::vector<int64_t> counts(static_cast<size_t>(c_.size()), static_cast<int64_t>(bytes));
+    RETURN_IF_ERROR(Gather(mine, counts, all, DType::kU8));
+    for (size_t r = 0; r < static_cast<size_t>(c_.size()) && bytes > 0; ++r) {
+      if (std::memcmp(mine.data(), all.data() + r * bytes, bytes) != 0) {
+        return Wrong(c_, absl::StrCat("a sum has other bits on rank ", r));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Communicator& c_;
+  const ConformanceBed& bed_;
+};
 
 }  // namespace
 
-absl::Status CheckCollectives(Communicator& c) {
-  RETURN_IF_ERROR(c.Barrier({}));
+absl::Status CheckCollectives(Communicator& c, const ConformanceBed& bed) {
+  Suite suite(c, bed);
+  RETURN_IF_ERROR(c.Barrier(bed.stream));
   for (const int64_t n : kSizes) {
-    RETURN_IF_ERROR(SumF32(c, n));
-    RETURN_IF_ERROR(SumBF16(c, n));
-    RETURN_IF_ERROR(Broadcast(c, n));
-    RETURN_IF_ERROR(Gather(c, n));
+    RETURN_IF_ERROR(suite.SumF32(n));
+    RETURN_IF_ERROR(suite.SumBF16(n));
+    RETURN_IF_ERROR(suite.Broadcast(n));
+    RETURN_IF_ERROR(suite.Gather(n, /*equal=*/false));
+    RETURN_IF_ERROR(suite.Gather(n, /*equal=*/true));
   }
-  RETURN_IF_ERROR(SumSpecials(c));
-  RETURN_IF_ERROR(GatherBytes(c));
-  RETURN_IF_ERROR(Refusals(c));
+  RETURN_IF_ERROR(suite.SumSpecials());
+  RETURN_IF_ERROR(suite.GatherBytes());
+  RETURN_IF_ERROR(suite.Refusals());
   // Many small ones in a row: slots are used again and again.
-  for (int64_t i = 0; i < 300; ++i) RETURN_IF_ERROR(SumF32(c, 1 + i % 7));
-  return c.Barrier({});
+  for (int64_t i = 0; i < 300; ++i) RETURN_IF_ERROR(suite.SumF32(1 + i % 7));
+  return c.Barrier(bed.stream);
 }
 
 absl::Status CheckAbort(Communicator& c) {

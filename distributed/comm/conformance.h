@@ -5,15 +5,25 @@
 
 #include "absl/status/status.h"
 #include "engine/parallel/communicator.h"
+#include "kernels/core/device.h"
 
 namespace millrace {
 
-// Every rank calls it, on host memory. Internal saying what was wrong.
-absl::Status CheckCollectives(Communicator& communicator);
+// What the suite runs on.
+struct ConformanceBed {
+  Device* device = nullptr;  // whose memory the collectives take; null: the host's
+  Stream stream;
+  // Sums are taken in rank order and rounded once. Else they are only close to that, and the same
+  // on every rank.
+  bool sums_in_rank_order = true;
+};
 
-// Every rank calls it, once all are connected; rank 0 does not take part in the last collective,
-// but aborts. The other ranks must get UNAVAILABLE there, and all of them in any later one.
-// Internal otherwise.
+// Every rank calls it. Internal saying what was wrong.
+absl::Status CheckCollectives(Communicator& communicator, const ConformanceBed& bed = {});
+
+// Every rank calls it, on host memory, once all are connected; rank 0 does not take part in the
+// last collective, but aborts. The other ranks must get UNAVAILABLE there, and all of them in any
+// later one. Internal otherwise.
 absl::Status CheckAbort(Communicator& communicator);
 
 }  // namespace millrace

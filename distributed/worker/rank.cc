@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "distributed/comm/connect_nccl.h"
 #include "distributed/comm/self_test.h"
 #include "kernels/core/status.h"
 
@@ -119,12 +120,13 @@ void Rank::Loop() {
   model_.reset();
   std::shared_ptr<WatchedCommunicator> communicator;
   bool tell = false;
+  const bool device_lost = !status.ok() && !options_.device->Check().ok();
   {
     const std::lock_guard<std::mutex> lock(mu_);
     tell = !status.ok() && !stopped_;
     if (tell) {
       error_ = status;
-      failed_for_good_ = limits_.num_pages == 0 && !BlamesOthers(status);
+      failed_for_good_ = device_lost || (limits_.num_pages == 0 && !BlamesOthers(status));
     }
     communicator = std::move(communicator_);
   }
@@ -160,6 +162,25 @@ absl::Status Rank::Handle(const worker::ControllerMessage& message) {
   }
 }
 
+absl::StatusOr<std::unique_ptr<Communicator>> Rank::Join(const worker::Assign& assign,
+                                                         std::string* transport) {
+  *transport = "none";
+  if (assign.world() == 1) return std::make_unique<SingleRank>(*options_.device);
+  const ConnectOptions connect = {.rank = assign.rank(),
+                                  .size = assign.world(),
+                                  .transport = options_.transport,
+                                  .address = options_.address,
+                                  .connect_timeout = absl::Seconds(assign.self_test_timeout_s()),
+                                  .timeout = absl::Seconds(assign.step_timeout_s())};
+  if (options_.device->type() == DeviceType::kCuda) {
+    *transport = NcclVersion();
+    return ConnectNccl(connect, store_, *options_.device);
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(connect, store_));
+  *transport = joined->Describe();
+  return joined;
+}
+
 absl::Status Rank::OnAssign(const worker::Assign& assign) {
   if (assign.world() < 1 || assign.rank() < 0 || assign.rank() >= assign.world()) {
     return absl::InternalError(
@@ -169,23 +190,8 @@ absl::Status Rank::OnAssign(const worker::Assign& assign) {
   world_ = assign.world();
   ASSIGN_OR_RETURN(config_, FromProto(assign.config()));
   if (!options_.model_dir.empty()) config_.model_dir = options_.model_dir;
-  const absl::Duration patience = absl::Seconds(assign.self_test_timeout_s());
-  std::unique_ptr<Communicator> communicator;
-  std::string transport = "none";
-  if (assign.world() == 1) {
-    communicator = std::make_unique<SingleRank>(*options_.device);
-  } else {
-    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined,
-                     ConnectGroup({.rank = assign.rank(),
-                                   .size = assign.world(),
-                                   .transport = options_.transport,
-                                   .address = options_.address,
-                                   .connect_timeout = patience,
-                                   .timeout = absl::Seconds(assign.step_timeout_s())},
-                                  store_));
-    transport = joined->Describe();
-    communicator = std::move(joined);
-  }
+  std::string transport;
+  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, Join(assign, &transport));
   const auto watched = std::make_shared<WatchedCommunicator>(std::move(communicator));
   {
     const std::lock_guard<std::mutex> lock(mu_);

@@ -14,12 +14,14 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "distributed/comm/connect.h"
 #include "distributed/step_wire/step_wire.h"
 #include "distributed/worker/rank_model.h"
 #include "distributed/worker/session_store.h"
 #include "distributed/worker/watched_communicator.h"
+#include "engine/parallel/communicator.h"
 #include "kernels/core/device.h"
 #include "proto/worker.pb.h"
 
@@ -54,7 +56,8 @@ class Rank final {
 
   // Any thread. What the rank failed with; OK while it has not.
   absl::Status error() const;
-  bool failed_for_good() const;  // not because of another rank, and not in a step
+  // Not because of another rank, and not in a step unless the device went with it.
+  bool failed_for_good() const;
   // Any thread. "rank 1 of 2"; "no rank yet".
   std::string Describe() const;
   worker::Heartbeat Heartbeat() const;
@@ -62,6 +65,9 @@ class Rank final {
  private:
   void Loop();
   absl::Status Handle(const worker::ControllerMessage& message);
+  // The group's communicator, on the device's memory, and how it is to be called.
+  absl::StatusOr<std::unique_ptr<Communicator>> Join(const worker::Assign& assign,
+                                                     std::string* transport);
   absl::Status OnAssign(const worker::Assign& assign);
   absl::Status CheckFingerprint(const std::string& want);
   absl::Status OnLoad();

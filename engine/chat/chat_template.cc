@@ -40,20 +40,6 @@ std::string_view Trimmed(std::string_view text) {
   return TrimmedEnd(text.substr(begin));
 }
 
-class Writer {
- public:
-  void Control(std::string_view text) { chat_.text += text; }
-  void Message(std::string_view text) {
-    if (text.empty()) return;
-    chat_.message_spans.push_back({chat_.text.size(), chat_.text.size() + text.size()});
-    chat_.text += text;
-  }
-  RenderedChat Take() { return std::move(chat_); }
-
- private:
-  RenderedChat chat_;
-};
-
 absl::Status CheckMessages(absl::Span<const ChatMessage> messages) {
   if (messages.empty()) return absl::InvalidArgumentError("the conversation holds no message");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -74,7 +60,8 @@ absl::Status CheckMessages(absl::Span<const ChatMessage> messages) {
   return absl::OkStatus();
 }
 
-void RenderChatMl(const ChatTemplate& chat, absl::Span<const ChatMessage> messages, Writer& out) {
+void RenderChatMl(const ChatTemplate& chat, absl::Span<const ChatMessage> messages,
+                  ChatWriter& out) {
   if (messages[0].role != "system" && !chat.default_system.empty()) {
     out.Control("<|im_start|>system\n");
     out.Control(chat.default_system);
@@ -88,11 +75,12 @@ void RenderChatMl(const ChatTemplate& chat, absl::Span<const ChatMessage> messag
   out.Control("<|im_start|>assistant\n");
 }
 
-void Llama3Header(const std::string& role, Writer& out) {
+void Llama3Header(const std::string& role, ChatWriter& out) {
   out.Control(absl::StrCat("<|start_header_id|>", role, "<|end_header_id|>\n\n"));
 }
 
-void RenderLlama3(const ChatTemplate& chat, absl::Span<const ChatMessage> messages, Writer& out) {
+void RenderLlama3(const ChatTemplate& chat, absl::Span<const ChatMessage> messages,
+                  ChatWriter& out) {
   out.Control("<|begin_of_text|>");
   if (messages[0].role != "system" && chat.always_system) {
     Llama3Header("system", out);
@@ -109,7 +97,7 @@ void RenderLlama3(const ChatTemplate& chat, absl::Span<const ChatMessage> messag
 }
 
 // The model's template trims the system block and the first user message as one text.
-void Llama2System(const std::string& system, const std::string& user, Writer& out) {
+void Llama2System(const std::string& system, const std::string& user, ChatWriter& out) {
   out.Control("<<SYS>>\n");
   out.Message(system);
   out.Control("\n<</SYS>>");
@@ -118,7 +106,7 @@ void Llama2System(const std::string& system, const std::string& user, Writer& ou
   out.Message(rest);
 }
 
-absl::Status RenderLlama2(absl::Span<const ChatMessage> messages, Writer& out) {
+absl::Status RenderLlama2(absl::Span<const ChatMessage> messages, ChatWriter& out) {
   const bool has_system = messages[0].role == "system";
   const absl::Span<const ChatMessage> turns = messages.subspan(has_system ? 1 : 0);
   if (turns.empty() || turns.back().role != "user") {
@@ -169,7 +157,7 @@ std::optional<ChatTemplate> ChatTemplate::Recognise(const TokenizerSettings& set
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat,
                                         absl::Span<const ChatMessage> messages) {
   RETURN_IF_ERROR(CheckMessages(messages));
-  Writer out;
+  ChatWriter out;
   switch (chat.format) {
     case ChatFormat::kChatMl:
       RenderChatMl(chat, messages, out);

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/chat/rendered_chat.h"
 #include "engine/config/model_config.h"
-#include "engine/tokenizer/literal_spans.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace millrace {
@@ -37,11 +37,6 @@ struct ChatTemplate {
 
   // The format of a tokenizer_config.json's chat_template; none when it is not a known one.
   static std::optional<ChatTemplate> Recognise(const TokenizerSettings& settings);
-};
-
-struct RenderedChat {
-  std::string text;                     // ends where the assistant's answer begins
-  std::vector<TextSpan> message_spans;  // what the messages contributed
 };
 
 // InvalidArgument naming the message: no message, an unknown role, content that is not UTF-8, a

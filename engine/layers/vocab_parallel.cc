@@ -7,6 +7,7 @@
 #include "kernels/core/status.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear/linear.h"
+#include "kernels/merge_columns/merge_columns.h"
 
 namespace millrace {
 namespace {
@@ -87,17 +88,7 @@ absl::Status LmHead::Forward(ForwardContext& ctx, const TensorView& hidden,
   ASSIGN_OR_RETURN(const TensorView parts,
                    TakeActivation(scope, ctx.op, DType::kF32, rows, config_.vocab_size));
   RETURN_IF_ERROR(ctx.comm.AllGather(part, counts.data(), parts, ctx.op.stream));
-  const float* from = parts.as<float>();
-  int64_t first_column = 0;
-  for (const int64_t columns : rows_by_rank_) {
-    for (int64_t r = 0; r < rows; ++r, from += columns) {
-      float* to = logits.as<float>() + r * config_.vocab_size + first_column;
-      RETURN_IF_ERROR(ctx.op.device.Copy(to, from, columns * DTypeBytes(DType::kF32),
-                                         CopyKind::kDeviceToDevice, ctx.op.stream));
-    }
-    first_column += columns;
-  }
-  return absl::OkStatus();
+  return MergeColumns(ctx.op, {.parts = parts, .columns = rows_by_rank_, .y = logits});
 }
 
 int64_t LmHead::WorkspaceBytes(Device& device, const LargestStep& limits) const {

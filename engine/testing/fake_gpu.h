@@ -36,6 +36,8 @@ class FakeGpu final : public Device {
     return absl::InternalError("a wait inside a capture");
   }
 
+  absl::Status Check() override { return health; }
+
   bool has_graphs() const override { return true; }
   absl::Status BeginCapture(Stream) override {
     capturing = true;
@@ -52,6 +54,7 @@ class FakeGpu final : public Device {
     return absl::OkStatus();
   }
 
+  absl::Status health;
   int copies = 0;
   bool capturing = false;
   bool broken = false;

@@ -118,7 +118,7 @@ void AddedTokens::Split(std::string_view text, Stage stage, const LiteralSpans& 
   for (size_t from = 0; trie(stage).Find(text, from, &hit);) {
     const AddedToken& token = tokens_[static_cast<size_t>(hit.value)];
     from = hit.end;
-    if (token.special) {
+    if (token.special || literal.scope() == LiteralScope::kAddedTokens) {
       if (const TextSpan* span = literal.Overlapping(hit.begin, hit.end); span != nullptr) {
         // Behind the span a token of the text around it may begin.
         from = std::max(hit.begin + 1, std::min(hit.end, span->end));

@@ -52,8 +52,8 @@ class AddedTokens {
   // Whether any special token is looked for in normalized text.
   bool has_normalized_special() const { return has_normalized_special_; }
 
-  // Cuts `text` into parts that cover it. Special tokens are not found where they would touch
-  // one of `literal`; other added tokens are. REQUIRES: valid UTF-8.
+  // Cuts `text` into parts that cover it. Tokens in the scope of `literal` are not found where
+  // they would touch one of its spans; other added tokens are. REQUIRES: valid UTF-8.
   void Split(std::string_view text, Stage stage, const LiteralSpans& literal, RegexScratch* scratch,
              std::vector<Part>* parts) const;
 

@@ -56,6 +56,12 @@ TEST(AddedTokensTest, OnlySpecialTokensRespectLiteralSpans) {
             (Strings{"1:<s>", "2:<n>", "<s>", "2:<n>"}));
 }
 
+TEST(AddedTokensTest, AWiderScopeHidesEveryAddedToken) {
+  const Json tokens = {Token(1, "<s>", {{"special", true}}), Token(2, "<n>")};
+  EXPECT_EQ(Split(tokens, "<s><n><s><n>", LiteralSpans({{0, 7}}, LiteralScope::kAddedTokens)),
+            (Strings{"<s><n><s>", "2:<n>"}));
+}
+
 TEST(AddedTokensTest, ATokenBehindALiteralSpanIsFound) {
   // The user's text ends with the beginning of something longer that holds the real token.
   const Json tokens = {Token(1, "<e>", {{"special", true}}), Token(2, "x<e>", {{"special", true}})};

@@ -19,7 +19,7 @@ LiteralSpans LiteralSpans::Within(size_t begin, size_t end) const {
     const size_t last = std::min(span.end, end);
     if (first < last) inside.push_back({first - begin, last - begin});
   }
-  return LiteralSpans(std::move(inside));
+  return LiteralSpans(std::move(inside), scope_);
 }
 
 }  // namespace millrace

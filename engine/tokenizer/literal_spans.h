@@ -14,13 +14,19 @@ struct TextSpan {
   size_t end = 0;
 };
 
+// What is not to be found in them.
+enum class LiteralScope { kSpecialTokens, kAddedTokens };
+
 // Spans in order, not overlapping, none of them empty. A value.
 class LiteralSpans {
  public:
   LiteralSpans() = default;
   // REQUIRES: in order, not overlapping.
-  explicit LiteralSpans(std::vector<TextSpan> spans) : spans_(std::move(spans)) {}
+  explicit LiteralSpans(std::vector<TextSpan> spans,
+                        LiteralScope scope = LiteralScope::kSpecialTokens)
+      : spans_(std::move(spans)), scope_(scope) {}
 
+  LiteralScope scope() const { return scope_; }
   bool empty() const { return spans_.empty(); }
   const std::vector<TextSpan>& spans() const { return spans_; }
 
@@ -32,6 +38,7 @@ class LiteralSpans {
 
  private:
   std::vector<TextSpan> spans_;
+  LiteralScope scope_ = LiteralScope::kSpecialTokens;
 };
 
 }  // namespace millrace

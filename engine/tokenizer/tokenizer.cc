@@ -43,7 +43,7 @@ LiteralSpans SpansOf(const EncodeOptions& options, size_t text_bytes) {
   for (const TextSpan& span : options.literal_spans) {
     if (span.begin < span.end) spans.push_back(span);
   }
-  return LiteralSpans(std::move(spans));
+  return LiteralSpans(std::move(spans), options.literal_scope);
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ class Tokenizer::Encoder {
     }
     if (parts_.added.empty(AddedTokens::Stage::kNormalized)) return EncodeText(text, at_start);
     LiteralSpans inside;
-    if (parts_.added.has_normalized_special()) {
+    if (parts_.added.has_normalized_special() || literal.scope() == LiteralScope::kAddedTokens) {
       ASSIGN_OR_RETURN(inside,
                        MapSpans(literal.Within(offset, offset + piece.size()), piece, text));
     }
@@ -131,8 +131,8 @@ class Tokenizer::Encoder {
   // nobody can tell, and then all of it is literal.
   absl::StatusOr<LiteralSpans> MapSpans(const LiteralSpans& spans, std::string_view piece,
                                         std::string_view text) {
-    if (spans.empty()) return spans;
-    const LiteralSpans everything({TextSpan{0, text.size()}});
+    if (spans.empty() || parts_.normalizer.is_identity()) return spans;
+    const LiteralSpans everything({TextSpan{0, text.size()}}, spans.scope());
     std::vector<TextSpan> mapped;
     for (const TextSpan& span : spans.spans()) {
       TextSpan result;
@@ -145,7 +145,7 @@ class Tokenizer::Encoder {
       }
       if (result.begin < result.end) mapped.push_back(result);
     }
-    return LiteralSpans(std::move(mapped));
+    return LiteralSpans(std::move(mapped), spans.scope());
   }
 
   absl::Status EncodeText(std::string_view text, bool at_start) {

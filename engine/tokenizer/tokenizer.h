@@ -27,6 +27,9 @@ struct EncodeOptions {
   // prompt. In order, not overlapping, within the text. Only special tokens see these borders:
   // the text is split and merged across them as if they were not there.
   absl::Span<const TextSpan> literal_spans;
+  // Whether added tokens that are not special are ordinary text in the literal spans, too: some
+  // tokenizers keep control tokens among them.
+  LiteralScope literal_scope = LiteralScope::kSpecialTokens;
 };
 
 // Immutable after load; any thread, any number of them at once.

@@ -119,6 +119,10 @@ class Device {
   // Blocks until all work of `stream` is done; a failed kernel's error surfaces here at the latest.
   virtual absl::Status Synchronize(Stream stream) = 0;
 
+  // After an error: whether the device can go on. Some errors of a GPU (an illegal address, say)
+  // stay for the life of the process, which then has to end.
+  virtual absl::Status Check() { return absl::OkStatus(); }
+
   // Events. The defaults are those of a device whose work is done when a call returns.
   virtual absl::StatusOr<Event> CreateEvent() { return Event(); }
   // The event stands for all work put into `stream` so far.

@@ -112,6 +112,12 @@ absl::Status CudaDevice::Synchronize(Stream stream) {
   return CudaStatus(cudaStreamSynchronize(ToCuda(stream)), "cudaStreamSynchronize");
 }
 
+absl::Status CudaDevice::Check() {
+  (void)cudaGetLastError();  // what is not sticky is forgotten
+  RETURN_IF_ERROR(MakeCurrent());
+  return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
 absl::StatusOr<Event> CudaDevice::CreateEvent() {
   RETURN_IF_ERROR(MakeCurrent());
   cudaEvent_t event = nullptr;

@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   absl::Status Copy(void* dst, const void* src, int64_t bytes, CopyKind kind,
                     Stream stream) override;
   absl::Status Synchronize(Stream stream) override;
+  absl::Status Check() override;
 
   absl::StatusOr<Event> CreateEvent() override;
   absl::Status Record(const Event& event, Stream stream) override;

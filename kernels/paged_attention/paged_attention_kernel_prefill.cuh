@@ -303,6 +303,8 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     ClaimRegisters<T::kConsumerRegisters>();
     Consumer<T>{args, smem, warpgroup - 1}.Run();
   }
+#else
+  __trap();  // compiled for another architecture, or for sm_90 without its own instructions
 #endif
 }
 

@@ -273,6 +273,8 @@ TEST_P(PagedAttentionTest, MatchesTheFormulaAtServedSizes) {
 }
 
 TEST_P(PagedAttentionTest, MatchesTheFormulaInBFloat16) {
+  // On the CPU these add shapes, not paths: one of its devices is enough.
+  if (device().type() == DeviceType::kCpu && GetParam().threads != 3) return;
   for (const PagedAttentionCase& c : BFloat16Cases()) {
     SCOPED_TRACE(c.name);
     Batch batch(device(), c, 28);

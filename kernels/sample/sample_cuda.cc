@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
@@ -8,6 +9,18 @@
 
 namespace millrace {
 namespace {
+
+// Plans of an H200 and of an A100.
+constexpr SampleDevice kH200 = {.compute_capability = 90, .multiprocessors = 132};
+static_assert(PlanSample(1, 128256, kH200).cluster == 16);
+static_assert(PlanSample(8, 128256, kH200).cluster == 8);
+static_assert(PlanSample(32, 128256, kH200).cluster == 2);
+static_assert(PlanSample(64, 128256, kH200).register_tiles == kSampleRegisterTiles);
+static_assert(PlanSample(64, 151936, kH200).cluster == 4);
+static_assert(PlanSample(1, 100, kH200).cluster == 1);
+static_assert(PlanSample(1, 100, kH200).staged);
+static_assert(!PlanSample(1, 2000000, kH200).staged);
+static_assert(!PlanSample(1, 128256, {.compute_capability = 80, .multiprocessors = 108}).staged);
 
 absl::StatusOr<SampleDevice> CurrentDevice() {
   int ordinal = 0, major = 0, minor = 0;
@@ -23,7 +36,6 @@ absl::StatusOr<SampleDevice> CurrentDevice() {
   return device;
 }
 
-// Only this family was made sure to hold a row in one cluster; the rest reads it from L2.
 absl::StatusOr<SamplePlan> PlanFor(const char* op, const TensorView& logits) {
   constexpr int64_t kMaxRows = 65535;  // gridDim.y
   if (logits.dim(0) > kMaxRows || logits.dim(1) > std::numeric_limits<int32_t>::max() / 2) {

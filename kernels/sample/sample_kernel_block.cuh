@@ -23,13 +23,14 @@ struct SampleShared {
   SamplePart blocks[2][16];  // of the blocks of the cluster, for every other reduction
   uint64_t barriers[kSampleWarps][kSampleParts];
   // A block's candidates, and then, in the first block, those of the row.
-  uint64_t list[2 * kSampleList];
-  uint64_t inbox[2 * kSampleList];  // in the first block: those of each, a share of the places each
+  alignas(16) uint64_t list[2 * kSampleList];
+  alignas(16) uint64_t
+      inbox[2 * kSampleList];  // in the first block: those of each, a share of the places each
   double warp_masses[kSampleWarps];
   SampleRow row;
   double uniform;
   int32_t list_size;  // those without room counted too
-  int32_t found, last;
+  int32_t found, last, drawn;
 };
 
 // Which block, and how many of its exchanges are done.
@@ -159,7 +160,7 @@ struct SampleShares {
     const int32_t of_block = size == 1 ? k : (2 * k + size - 1) / size;
     of_warp = (of_block * 3 / 2 + kSampleWarps - 1) / kSampleWarps;
     warps = static_cast<uint32_t>((of_block + of_warp - 1) / max(of_warp, 1));
-    blocks = max(cluster_size / 2, 1);
+    blocks = max(cluster_size / 2, 1u);
   }
 };
 

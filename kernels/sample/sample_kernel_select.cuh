@@ -270,10 +270,10 @@ __device__ __forceinline__ int32_t Draw(SampleBlock& block, const Tiles& tiles,
   const int32_t walker = s.found < kSampleThreads ? s.found : s.last;
   if (static_cast<int32_t>(threadIdx.x) == walker) {
     const SampleStop stop = StopAt(end - begin, at_warp.rest - (reached - sum), weight_at);
-    s.last = tiles.WarpFirst(at_warp.at) + begin + stop.at;
+    s.drawn = tiles.WarpFirst(at_warp.at) + begin + stop.at;
   }
   __syncthreads();
-  return s.last;
+  return s.drawn;
 }
 
 // The draw for a row whose filters the list of its `n` largest decides. Where it does not, which

@@ -38,7 +38,7 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // A limit that is held to, stretched where a sanitizer slows everything down.
 absl::Duration Limit(double seconds) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(MILLRACE_TSAN) || defined(__SANITIZE_ADDRESS__)
   return absl::Seconds(8 * seconds);
 #else
   return absl::Seconds(seconds);

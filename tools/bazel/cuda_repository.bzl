@@ -1,6 +1,8 @@
 """@cuda: the toolkit of this machine (CUDA_HOME, else /usr/local/cuda), or empty targets.
 
-Targets: cuda (runtime), cublas, cublaslt, nccl. defs.bzl: HAVE_CUDA, NVCC (its path, or "").
+Targets: cuda (runtime), cublas, cublaslt, nccl. defs.bzl: HAVE_CUDA, NVCC (its path, or ""),
+HAVE_NCCL: whether the toolkit's folder also has NCCL, which is a package of its own; the target
+nccl is empty where it has not.
 """
 
 _FOUND = """
@@ -48,19 +50,29 @@ def _toolkit(ctx):
             return folder
     return None
 
+def _has_nccl(ctx, toolkit):
+    """Whether header and library lie in the toolkit's folder; toolkit may be None."""
+    return toolkit and all([
+        ctx.path(toolkit + name).exists
+        for name in ["/include/nccl.h", "/lib64/libnccl.so"]
+    ])
+
 def _cuda_repository_impl(ctx):
     toolkit = _toolkit(ctx)
     lib = ""
     if toolkit:
         lib = toolkit + "/lib64"
         ctx.symlink(toolkit + "/include", "include")
+    has_nccl = bool(_has_nccl(ctx, toolkit))
     text = _FOUND.format(lib = lib) if toolkit else _EMPTY
     for name, library in _LIBRARIES.items():
-        linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-l" + library] if toolkit else []
+        found = has_nccl if name == "nccl" else toolkit
+        linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-l" + library] if found else []
         text += _LIBRARY.format(name = name, linkopts = repr(linkopts))
     ctx.file("BUILD", text)
-    ctx.file("defs.bzl", "HAVE_CUDA = {}\nNVCC = {}\n".format(
+    ctx.file("defs.bzl", "HAVE_CUDA = {}\nHAVE_NCCL = {}\nNVCC = {}\n".format(
         bool(toolkit),
+        has_nccl,
         repr(toolkit + "/bin/nvcc" if toolkit else ""),
     ))
 

@@ -1,4 +1,4 @@
-// What ThreadSanitizer must not report: Debian builds gRPC, protobuf, Abseil and gloo without it,
+// What ThreadSanitizer must not report: Debian builds gRPC, OpenSSL and the like without it,
 // so it sees their memory accesses and not their locks. Code called by gRPC falls under this too;
 // what must be checked for races is therefore also tested without gRPC.
 extern "C" const char* __tsan_default_suppressions();
@@ -11,6 +11,8 @@ extern "C" const char* __tsan_default_suppressions() {
          "race:libgloo\n"
          "race:libdnnl\n"
          "race:libgomp\n"
+         "race:libcrypto\n"
+         "race:libssl\n"
          "race:libprometheus\n"
          "race:libcivetweb\n"
          "race:grpc::\n"
