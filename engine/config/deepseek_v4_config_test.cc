@@ -165,6 +165,8 @@ TEST(DeepSeekV4Config, SpellingsMayMixWhereTheyAgree) {
   EXPECT_TRUE(Parse(Patched(Released(), R"({"num_nextn_predict_layers": null,
                                             "compress_ratios": [0, 4, 128, 4]})"))
                   .ok());
+  EXPECT_EQ(Parse(Patched(Released(), R"({"torch_dtype": null, "dtype": "float32"})"))->dtype,
+            DType::kF32);
   // Hash layers need not come first where each is named.
   const absl::StatusOr<DeepSeekV4Config> late =
       Parse(Patched(Transformers(), R"({"mlp_layer_types": ["moe", "moe", "moe", "hash_moe"]})"));
