@@ -451,7 +451,10 @@ TEST(DeepSeekV4Config, LoaderSaysThatThereIsNoModelYet) {
 }
 
 TEST(DeepSeekV4Config, Folders) {
-  const std::string dir = ::testing::TempDir();
+  // Of its own, and empty: an earlier run's files would speak too.
+  const std::string dir = ::testing::TempDir() + "/deepseek_v4_config_test";
+  std::filesystem::remove_all(dir);
+  ASSERT_TRUE(std::filesystem::create_directories(dir));
   EXPECT_EQ(LoadDeepSeekV4Config(dir + "/none").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(dir + "/config.json") << Fp8().dump();
   EXPECT_EQ(LoadDeepSeekV4Config(dir)->layers[1].experts, kMxFp4);
