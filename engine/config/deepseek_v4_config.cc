@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/config/deepseek_v4_quantization.h"
+#include "engine/config/json_fields.h"
 #include "engine/config/read_file.h"
 #include "kernels/core/status.h"
 

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/config/json_fields.h"
 #include "kernels/core/dtype.h"
 
 namespace millrace {
+
+class JsonFields;
 
 // What a layer attends to beside its window.
 enum class DeepSeekV4Attention : uint8_t {

@@ -165,6 +165,8 @@ TEST(DeepSeekV4Config, SpellingsMayMixWhereTheyAgree) {
   EXPECT_TRUE(Parse(Patched(Released(), R"({"num_nextn_predict_layers": null,
                                             "compress_ratios": [0, 4, 128, 4]})"))
                   .ok());
+  EXPECT_EQ(Parse(Patched(Released(), R"({"torch_dtype": null, "dtype": "float32"})"))->dtype,
+            DType::kF32);
   // Hash layers need not come first where each is named.
   const absl::StatusOr<DeepSeekV4Config> late =
       Parse(Patched(Transformers(), R"({"mlp_layer_types": ["moe", "moe", "moe", "hash_moe"]})"));
@@ -449,7 +451,10 @@ TEST(DeepSeekV4Config, LoaderSaysThatThereIsNoModelYet) {
 }
 
 TEST(DeepSeekV4Config, Folders) {
-  const std::string dir = ::testing::TempDir();
+  // Of its own, and empty: an earlier run's files would speak too.
+  const std::string dir = ::testing::TempDir() + "/deepseek_v4_config_test";
+  std::filesystem::remove_all(dir);
+  ASSERT_TRUE(std::filesystem::create_directories(dir));
   EXPECT_EQ(LoadDeepSeekV4Config(dir + "/none").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(dir + "/config.json") << Fp8().dump();
   EXPECT_EQ(LoadDeepSeekV4Config(dir)->layers[1].experts, kMxFp4);
