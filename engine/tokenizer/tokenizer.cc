@@ -1,11 +1,10 @@
 #include "engine/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/tokenizer/decode_stream.h"
 #include "engine/tokenizer/newer_characters.h"
 #include "engine/tokenizer/tokenizer_parts.h"
@@ -54,7 +53,7 @@ class Tokenizer::ScratchPool {
  public:
   std::unique_ptr<Scratch> Take() {
     {
-      absl::MutexLock lock(&mutex_);
+      const std::lock_guard<std::mutex> lock(mutex_);
       if (!free_.empty()) {
         std::unique_ptr<Scratch> scratch = std::move(free_.back());
         free_.pop_back();
@@ -64,13 +63,13 @@ class Tokenizer::ScratchPool {
     return std::make_unique<Scratch>();
   }
   void Return(std::unique_ptr<Scratch> scratch) {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     free_.push_back(std::move(scratch));
   }
 
  private:
-  absl::Mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mutex_);
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> free_;  // guarded by mutex_
 };
 
 // One call of Encode.
