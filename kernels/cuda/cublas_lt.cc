@@ -6,9 +6,9 @@
 namespace millrace {
 namespace {
 
-absl::Status LtStatus(cublasStatus_t status, const char* what) {
+absl::Status LtStatus(const CublasLtLibrary& lt, cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const std::string text = absl::StrCat(what, ": ", cublasLtGetStatusName(status));
+  const std::string text = absl::StrCat(what, ": ", lt.status_name(status));
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return absl::UnimplementedError(text);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) return absl::ResourceExhaustedError(text);
   return absl::InternalError(text);
@@ -19,19 +19,19 @@ cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kF32 ? CUDA_R_32F : 
 // Owns the descriptors of one product. cuBLAS is column-major: it computes y^T = w x^T.
 class Product final {
  public:
-  Product() = default;
+  explicit Product(const CublasLtLibrary& lt) : lt_(lt) {}
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
   ~Product() {
-    if (preference_ != nullptr) cublasLtMatmulPreferenceDestroy(preference_);
+    if (preference_ != nullptr) lt_.preference_destroy(preference_);
     for (cublasLtMatrixLayout_t layout : {w_, x_, y_}) {
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+      if (layout != nullptr) lt_.layout_destroy(layout);
     }
-    if (desc_ != nullptr) cublasLtMatmulDescDestroy(desc_);
+    if (desc_ != nullptr) lt_.desc_destroy(desc_);
   }
 
   absl::Status Describe(const CublasGemm& g) {
-    RETURN_IF_ERROR(LtStatus(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    RETURN_IF_ERROR(LtStatus(lt_, lt_.desc_create(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                              "cublasLtMatmulDescCreate"));
     const cublasOperation_t transposed = CUBLAS_OP_T;
     RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_TRANSA, transposed));
@@ -47,17 +47,18 @@ class Product final {
 
   absl::StatusOr<cublasLtMatmulAlgo_t> Choose(cublasLtHandle_t handle) {
     RETURN_IF_ERROR(
-        LtStatus(cublasLtMatmulPreferenceCreate(&preference_), "cublasLtMatmulPreferenceCreate"));
+        LtStatus(lt_, lt_.preference_create(&preference_), "cublasLtMatmulPreferenceCreate"));
     const size_t bytes = CublasLt::kWorkspaceBytes;
     RETURN_IF_ERROR(
-        LtStatus(cublasLtMatmulPreferenceSetAttribute(
-                     preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)),
+        LtStatus(lt_,
+                 lt_.preference_set(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
+                                    sizeof(bytes)),
                  "cublasLtMatmulPreferenceSetAttribute"));
     cublasLtMatmulHeuristicResult_t result = {};
     int found = 0;
-    RETURN_IF_ERROR(LtStatus(cublasLtMatmulAlgoGetHeuristic(handle, desc_, w_, x_, y_, y_,
-                                                            preference_, 1, &result, &found),
-                             "cublasLtMatmulAlgoGetHeuristic"));
+    RETURN_IF_ERROR(
+        LtStatus(lt_, lt_.heuristic(handle, desc_, w_, x_, y_, y_, preference_, 1, &result, &found),
+                 "cublasLtMatmulAlgoGetHeuristic"));
     if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for this product");
     return result.algo;
   }
@@ -66,24 +67,27 @@ class Product final {
                    void* workspace, cudaStream_t stream) {
     const float one = 1;
     const float zero = 0;
-    return LtStatus(cublasLtMatmul(handle, desc_, &one, g.w, w_, g.x, x_, &zero, g.y, y_, g.y, y_,
-                                   &algo, workspace, CublasLt::kWorkspaceBytes, stream),
+    return LtStatus(lt_,
+                    lt_.matmul(handle, desc_, &one, g.w, w_, g.x, x_, &zero, g.y, y_, g.y, y_,
+                               &algo, workspace, CublasLt::kWorkspaceBytes, stream),
                     "cublasLtMatmul");
   }
 
  private:
   template <typename T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    return LtStatus(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof(value)),
+    return LtStatus(lt_, lt_.desc_set(desc_, attribute, &value, sizeof(value)),
                     "cublasLtMatmulDescSetAttribute");
   }
-  static absl::Status Layout(cublasLtMatrixLayout_t* layout, DType dtype, int64_t rows,
-                             int64_t columns, int64_t stride) {
-    return LtStatus(cublasLtMatrixLayoutCreate(layout, TypeOf(dtype), static_cast<uint64_t>(rows),
-                                               static_cast<uint64_t>(columns), stride),
+  absl::Status Layout(cublasLtMatrixLayout_t* layout, DType dtype, int64_t rows, int64_t columns,
+                      int64_t stride) {
+    return LtStatus(lt_,
+                    lt_.layout_create(layout, TypeOf(dtype), static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(columns), stride),
                     "cublasLtMatrixLayoutCreate");
   }
 
+  const CublasLtLibrary& lt_;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t w_ = nullptr, x_ = nullptr, y_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
@@ -92,15 +96,16 @@ class Product final {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Create() {
+  ASSIGN_OR_RETURN(const CublasLtLibrary library, CublasLtLibrary::Load());
   cublasLtHandle_t handle = nullptr;
-  RETURN_IF_ERROR(LtStatus(cublasLtCreate(&handle), "cublasLtCreate"));
-  return std::unique_ptr<CublasLt>(new CublasLt(handle));
+  RETURN_IF_ERROR(LtStatus(library, library.create(&handle), "cublasLtCreate"));
+  return std::unique_ptr<CublasLt>(new CublasLt(library, handle));
 }
 
-CublasLt::~CublasLt() { (void)cublasLtDestroy(handle_); }
+CublasLt::~CublasLt() { (void)library_.destroy(handle_); }
 
 absl::Status CublasLt::Run(const CublasGemm& g, void* workspace, cudaStream_t stream) {
-  Product product;
+  Product product(library_);
   RETURN_IF_ERROR(product.Describe(g));
   const Key key = {{g.tokens, g.inputs, g.outputs, g.x_stride, g.w_stride, g.y_stride},
                    {static_cast<int8_t>(g.in_dtype), static_cast<int8_t>(g.out_dtype),

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/core/dtype.h"
+#include "kernels/cuda/cublas_lt_library.h"
 
 namespace millrace {
 
@@ -54,8 +55,10 @@ class CublasLt final {
     friend bool operator==(const Key& a, const Key& b) = default;
   };
 
-  explicit CublasLt(cublasLtHandle_t handle) : handle_(handle) {}
+  CublasLt(const CublasLtLibrary& library, cublasLtHandle_t handle)
+      : library_(library), handle_(handle) {}
 
+  const CublasLtLibrary library_;
   cublasLtHandle_t handle_;
   std::mutex mu_;
   absl::flat_hash_map<Key, cublasLtMatmulAlgo_t> algorithms_;  // guarded by mu_

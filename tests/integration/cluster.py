@@ -71,7 +71,7 @@ class Cluster:
             out.write(os.urandom(32).hex())
         self.port = free_port()
         command = [args.controller, "--model", model, "--port", str(self.port)]
-        command += ["--metrics-port", "-1", "--cluster-secret-file", secret, *flags]
+        command += ["--metrics-port", "0", "--cluster-secret-file", secret, *flags]
         if workers == 0:
             self.controller = Process("controller", [*command, "--local", "--threads", "1"], folder)
             self.workers = []

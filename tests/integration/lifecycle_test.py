@@ -124,7 +124,7 @@ class LifecycleTest(unittest.TestCase):
             self.assertIsNotNone(worker.process.wait(5))
 
     def run_controller(self, *flags, env=None):
-        command = [ARGS.controller, "--local", "--metrics-port", "-1", *flags]
+        command = [ARGS.controller, "--local", "--metrics-port", "0", *flags]
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=env
         )
