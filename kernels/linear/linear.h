@@ -22,8 +22,8 @@ struct LinearArgs {
 
 // CPU: a token's outputs do not depend on the other tokens of the call, bit for bit, nor on the
 // number of threads. They do depend on the instruction set and on the dtype of the weight.
-// CUDA: they depend on nothing but the operands' shapes, dtypes and alignment; up to 16 tokens on
-// how many there are in steps of 8, beyond on cuBLASLt's choice for the shape.
+// CUDA: which kernel runs depends on the operands' shapes, dtypes and alignment, the number of
+// tokens among them (README.md), and so do the bits.
 // InvalidArgument: shapes or dtypes. ResourceExhausted: workspace below LinearWorkspaceBytes.
 // Unimplemented: no kernel for the device.
 absl::Status Linear(const OpContext& ctx, const LinearArgs& args);
