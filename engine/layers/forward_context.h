@@ -21,6 +21,7 @@ struct ForwardBatch {
   TensorView page_table;   // [B, P] i32, -1 past the last page
   TensorView q_start;      // [B + 1] i32
   TensorView kv_len;       // [B] i32, this step's tokens included
+  TensorView state_slots;  // [B] i32: row of the cache's slot stores; -1 for a padded sequence
   // The written plan of attention (WritePagedAttentionPlan); empty on the CPU.
   TensorView attention_plan_data;
   // [slots] i32: what the negative ids of token_ids stand for (EmbeddingArgs).
