@@ -1,6 +1,5 @@
 #include "kernels/rope/rope_frequencies.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -23,18 +22,12 @@ absl::Status Validate(const RopeFrequencyParams& p) {
   if (p.type == RopeType::kDefault) return absl::OkStatus();
   if (!(p.factor > 0) || !std::isfinite(p.factor)) return refuse("factor", p.factor, "above 0");
   if (p.type == RopeType::kLinear) return absl::OkStatus();
-  if (p.original_max_position <= 0) {
-    return refuse("original_max_position", static_cast<double>(p.original_max_position), "above 0");
-  }
-  if (p.type == RopeType::kYarn) {
-    if (!(p.theta > 1)) return refuse("theta", p.theta, "above 1");
-    if (!(p.beta_slow > 0)) return refuse("beta_slow", p.beta_slow, "above 0");
-    if (p.beta_fast > p.beta_slow) return absl::OkStatus();
-    return refuse("beta_fast", p.beta_fast, "above beta_slow");
-  }
   if (!(p.low_freq_factor > 0)) return refuse("low_freq_factor", p.low_freq_factor, "above 0");
   if (!(p.high_freq_factor > p.low_freq_factor)) {
     return refuse("high_freq_factor", p.high_freq_factor, "above low_freq_factor");
+  }
+  if (p.original_max_position <= 0) {
+    return refuse("original_max_position", p.original_max_position, "above 0");
   }
   return absl::OkStatus();
 }
@@ -43,7 +36,7 @@ absl::Status Validate(const RopeFrequencyParams& p) {
 float Over(double number, float x) { return (1.0f / x) * static_cast<float>(number); }
 
 float Llama3(float frequency, const RopeFrequencyParams& p) {
-  const double context = static_cast<double>(p.original_max_position);
+  const double context = p.original_max_position;
   const float low_wavelength = static_cast<float>(context / p.low_freq_factor);
   const float high_wavelength = static_cast<float>(context / p.high_freq_factor);
   const float factor = static_cast<float>(p.factor);
@@ -53,20 +46,6 @@ float Llama3(float frequency, const RopeFrequencyParams& p) {
   const float smooth = (Over(context, wavelength) - static_cast<float>(p.low_freq_factor)) /
                        static_cast<float>(p.high_freq_factor - p.low_freq_factor);
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
-}
-
-// The index, not a whole one, of the frequency that turns `turns` times over the original context.
-double IndexOfTurns(double turns, const RopeFrequencyParams& p) {
-  const double context = static_cast<double>(p.original_max_position);
-  return p.dim * std::log(context / (turns * 2 * M_PI)) / (2 * std::log(p.theta));
-}
-
-float Yarn(float frequency, int32_t index, const RopeFrequencyParams& p) {
-  const double low = std::max(std::floor(IndexOfTurns(p.beta_fast, p)), 0.0);
-  double high = std::min(std::ceil(IndexOfTurns(p.beta_slow, p)), p.dim - 1.0);
-  if (low == high) high += 0.001;  // as transformers has it
-  const float ramp = std::clamp(static_cast<float>((index - low) / (high - low)), 0.0f, 1.0f);
-  return frequency / static_cast<float>(p.factor) * ramp + frequency * (1.0f - ramp);
 }
 
 }  // namespace
@@ -87,9 +66,6 @@ absl::StatusOr<std::vector<float>> RopeFrequencies(const RopeFrequencyParams& pa
         break;
       case RopeType::kLlama3:
         out.push_back(Llama3(frequency, params));
-        break;
-      case RopeType::kYarn:
-        out.push_back(Yarn(frequency, i / 2, params));
         break;
     }
   }

@@ -14,21 +14,16 @@ enum class RopeType : uint8_t {
   kDefault,
   kLinear,  // every frequency divided by `factor`
   kLlama3,  // low frequencies divided by `factor`, high ones kept, a ramp between
-  kYarn,    // as kLlama3, but the ramp is linear in the index; without the attention factor
 };
 
 struct RopeFrequencyParams {
   RopeType type = RopeType::kDefault;
   int32_t dim = 0;              // rotated elements of a head; even
   double theta = 10000.0;       // base of the geometric series
-  double factor = 1.0;          // all but kDefault
+  double factor = 1.0;          // kLinear and kLlama3
   double low_freq_factor = 1;   // kLlama3, and the two below
   double high_freq_factor = 4;  // above low_freq_factor
-  int64_t original_max_position = 8192;  // kLlama3, kYarn
-  // kYarn: turns over original_max_position from which on a frequency is kept, and up to which it
-  // is divided.
-  double beta_fast = 32;
-  double beta_slow = 1;
+  int32_t original_max_position = 8192;
 };
 
 // dim / 2 frequencies in radians per position. InvalidArgument naming the parameter that is out of

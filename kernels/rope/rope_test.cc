@@ -1,6 +1,5 @@
 #include "kernels/rope/rope.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -233,46 +232,6 @@ TEST(RopeFrequenciesTest, Llama3ParametersMatter) {
   EXPECT_NE(*RopeFrequencies(p), want);
 }
 
-// The ramp between floor and ceiling of the indices that turn 32 times and once over the context.
-TEST(RopeFrequenciesTest, YarnBlendsByIndex) {
-  const RopeFrequencyParams params{.type = RopeType::kYarn,
-                                   .dim = 64,
-                                   .theta = 160000,
-                                   .factor = 16,
-                                   .original_max_position = 65536};
-  const auto got = RopeFrequencies(params);
-  ASSERT_TRUE(got.ok()) << got.status();
-  for (int i = 0; i < 32; ++i) {
-    const double plain = std::pow(160000.0, -2.0 * i / 64);
-    const double ramp = std::clamp((i - 15) / 10.0, 0.0, 1.0);
-    const double want = plain * (1 - ramp) + plain / 16 * ramp;
-    EXPECT_NEAR((*got)[static_cast<size_t>(i)], want, want * 1e-6) << i;
-  }
-}
-
-TEST(RopeFrequenciesTest, YarnParametersMatter) {
-  const RopeFrequencyParams base{.type = RopeType::kYarn,
-                                 .dim = 16,
-                                 .theta = 1000,
-                                 .factor = 16,
-                                 .original_max_position = 500};
-  const auto want = *RopeFrequencies(base);
-  const auto differs = [&](auto change) {
-    RopeFrequencyParams p = base;
-    change(p);
-    return *RopeFrequencies(p) != want;
-  };
-  EXPECT_TRUE(differs([](auto& p) { p.factor = 8; }));
-  EXPECT_TRUE(differs([](auto& p) { p.original_max_position = 5000; }));
-  EXPECT_TRUE(differs([](auto& p) { p.beta_fast = 8; }));
-  EXPECT_TRUE(differs([](auto& p) { p.beta_slow = 4; }));
-  // Both ends on one index: one step instead of a ramp.
-  RopeFrequencyParams step = base;
-  step.original_max_position = 4;
-  EXPECT_FLOAT_EQ((*RopeFrequencies(step))[0], 1);
-  EXPECT_FLOAT_EQ((*RopeFrequencies(step))[1], std::pow(1000.0f, -0.125f) / 16);
-}
-
 TEST(RopeFrequenciesTest, RefusesWhatIsOutOfRange) {
   const auto message = [](RopeFrequencyParams p) {
     return std::string(RopeFrequencies(p).status().message());
@@ -288,14 +247,6 @@ TEST(RopeFrequenciesTest, RefusesWhatIsOutOfRange) {
             "RopeFrequencies: high_freq_factor = 4, want above low_freq_factor");
   EXPECT_EQ(message({.type = RopeType::kLlama3, .dim = 8, .original_max_position = 0}),
             "RopeFrequencies: original_max_position = 0, want above 0");
-  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .original_max_position = 0}),
-            "RopeFrequencies: original_max_position = 0, want above 0");
-  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .theta = 1}),
-            "RopeFrequencies: theta = 1, want above 1");
-  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .beta_slow = 0}),
-            "RopeFrequencies: beta_slow = 0, want above 0");
-  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .beta_fast = 1}),
-            "RopeFrequencies: beta_fast = 1, want above beta_slow");
 }
 
 }  // namespace
