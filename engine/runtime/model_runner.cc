@@ -110,7 +110,8 @@ absl::Status ModelRunner::AllocateBuffers() {
   ASSIGN_OR_RETURN(outputs_, StepOutputs::Create(model, limits, device_, LogitsBytes()));
 
   const LargestStep step = {
-      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows()};
+      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows(),
+      .sequence_tokens = int64_t{limits.max_pages_per_sequence()} * limits.page_tokens};
   ASSIGN_OR_RETURN(attention_target_, PagedAttentionTargetOf(device_));
   ASSIGN_OR_RETURN(staging_,
                    StepStaging::Create(
@@ -236,7 +237,8 @@ absl::Status ModelRunner::StagePlanAndFlush(ForwardBatch& batch) {
   const int64_t room = loaded_.model->AttentionPlanBytes(
       attention_target_, {.tokens = batch.num_tokens(),
                           .sequences = static_cast<int64_t>(batch.host_kv_len.size()),
-                          .logit_rows = 0});
+                          .logit_rows = 0,
+                          .sequence_tokens = config_.max_model_len});
   const StepStaging::Block block = staging_->Take(room);
   if (bytes > 0) WritePagedAttentionPlan(attention_plan_, block.host);
   batch.attention_plan_data = TensorView::Of(block.device, DType::kU8, {room}, device_.type());
