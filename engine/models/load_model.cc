@@ -46,7 +46,7 @@ absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlac
                                       const LoadProgress& progress) {
   ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
 
-  WeightLoader recorder;
+  WeightLoader recorder(source);
   LoadContext dry = ContextOf(recorder, placement, device.type());
   RETURN_IF_ERROR(entry->load(config, placement.kv_dtype, dry).status());
   RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
