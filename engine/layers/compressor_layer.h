@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/cache/cache_spec.h"
 #include "engine/layers/forward_context.h"
 #include "engine/layers/stored_linear_layer.h"
 #include "engine/layers/weight_loader.h"
