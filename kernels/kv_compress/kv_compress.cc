@@ -34,7 +34,8 @@ void CheckRow(ShapeChecker& checker, const KvCompressArgs& args, const KvCompres
       .Bind("inv_freq", args.inv_freq, {&pairs}, {DType::kF32});
   CheckLatentStore(checker, "store", args.store, dim);
   checker.Require(2 * pairs <= dim, "inv_freq must have at most half as many elements as a row")
-      .Require(dim <= kMaxCompressedDim, "a row may have at most 1024 channels")
+      .Require(dim % 4 == 0 && dim <= kMaxCompressedDim,
+               "a row must have a multiple of 4 channels, at most 1024")
       .Require(args.store.dtype != DType::kU8 || 2 * pairs == kFp8LatentRopeDim,
                "store: FP8 rows have 64 rotated channels")
       .Require(!args.hadamard_fp4 || HadamardFp4Covers(dim),
@@ -52,9 +53,7 @@ absl::Status KvCompress(const OpContext& ctx, const KvCompressArgs& args) {
       .Require(ratio > 0, "ape must have a row for each token of a window")
       .Require(!args.carry || projected % 2 == 0, "with a carry, kv must have two halves")
       .Require(args.norm_eps > 0, "norm_eps must be positive");
-  const bool overlap = args.carry.has_value();
-  const KvCompressShape shape = {
-      .ratio = ratio, .dim = overlap ? projected / 2 : projected, .overlap = overlap};
+  const KvCompressShape shape = KvCompressShapeOf(args);
   CheckPagedBatch(checker, args.batch);
   CheckRow(checker, args, shape);
   CheckState(checker, args, shape);

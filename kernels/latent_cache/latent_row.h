@@ -5,8 +5,9 @@
 // channels, the last kFp8LatentRopeDim of which are rotated. A page then holds, in this order,
 //   of each row   448 E4M3 codes and 64 bf16                       576 bytes
 //   of each row   7 scales E8M0, of 64 codes each, and a zero        8 bytes
-// value = code * 2^(scale - 127), the scale being 2^ceil(log2(amax / 448)), at least 2^-22: the
-// layout of FlashMLA but for its padding of a page, which the stride between pages can hold.
+// value = code * 2^(scale - 127), the scale being 2^ceil(log2(amax / 448)), at least 2^-22, and NaN
+// (255) where a channel of the group is not finite; no code is NaN. The layout is FlashMLA's, but
+// for its padding of a page, which the stride between pages can hold.
 #ifndef KERNELS_LATENT_CACHE_LATENT_ROW_H_
 #define KERNELS_LATENT_CACHE_LATENT_ROW_H_
 
@@ -33,6 +34,13 @@ static_assert(kFp8LatentDataBytes + kFp8LatentScaleBytes == kFp8LatentBytes);
 constexpr int64_t LatentRowWidth(DType dtype, int64_t dim) {
   return dtype == DType::kU8 ? kFp8LatentBytes : dim;
 }
+
+// Writes row `row` of page `page` from `dim` channels, rounding to nearest even. Host memory; any
+// thread. REQUIRES: a store that passed CheckLatentStore, both indices in it.
+void WriteLatentRow(const float* from, int64_t dim, const TensorView& store, int64_t page,
+                    int64_t row);
+void WriteLatentRow(const BFloat16* from, int64_t dim, const TensorView& store, int64_t page,
+                    int64_t row);
 
 // Checks a store of rows of `dim` channels, f32, bf16 or FP8.
 void CheckLatentStore(ShapeChecker& checker, std::string_view name, const TensorView& store,

@@ -3,6 +3,7 @@
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
 #include "kernels/core/status.h"
+#include "kernels/latent_cache/rotate_pairs_cpu.h"
 #include "kernels/latent_rope/latent_rope_impl.h"
 
 namespace millrace {
@@ -20,8 +21,8 @@ absl::Status LatentRope(const OpContext& ctx, const LatentRopeArgs& args) {
           .Bind("x", args.x, {&tokens, &heads, &dim}, {DType::kF32, DType::kBF16})
           .Bind("positions", args.positions, {&tokens}, {DType::kI32})
           .Bind("inv_freq", args.inv_freq, {&pairs}, {DType::kF32})
-          .Require(2 * pairs <= dim && pairs <= kMaxLatentRopePairs,
-                   "inv_freq must have at most half as many elements as a head, and 256")
+          .Require(2 * pairs <= dim && pairs <= kMaxRotatedPairs,
+                   "inv_freq must have at most half as many elements as a head, and 512")
           .Require(!args.norm_eps || *args.norm_eps > 0, "norm_eps must be positive")
           .status());
   if (args.x.empty()) return absl::OkStatus();

@@ -6,8 +6,6 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMaxLatentRopePairs = 256;
-
 absl::Status LatentRopeCpu(const OpContext& ctx, const LatentRopeArgs& args);
 
 }  // namespace millrace
