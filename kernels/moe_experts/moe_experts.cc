@@ -3,11 +3,13 @@
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
 #include "kernels/core/status.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/moe_experts/moe_experts_impl.h"
 
 namespace millrace {
 namespace {
 
-constexpr OpTable<MoeExpertsArgs> kMoeExperts = {.op = "MoeExperts"};
+constexpr OpTable<MoeExpertsArgs> kMoeExperts = {.op = "MoeExperts", .cpu = MoeExpertsCpu};
 
 absl::Status CheckStacks(const OpContext& ctx, const MoeExpertsArgs& a) {
   const DeviceType device = ctx.device.type();
@@ -40,6 +42,9 @@ absl::Status MoeExperts(const OpContext& ctx, const MoeExpertsArgs& args) {
   return RunOnDevice(kMoeExperts, ctx, args);
 }
 
-int64_t MoeExpertsWorkspaceBytes(Device& device, const MoeExpertsShape& shape) { return 0; }
+int64_t MoeExpertsWorkspaceBytes(Device& device, const MoeExpertsShape& shape) {
+  if (device.type() != DeviceType::kCpu) return 0;
+  return MoeExpertsCpuWorkspaceBytes(device.thread_pool()->threads(), shape);
+}
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ namespace millrace {
 // padded. When experts are cut by width, I is this rank's part.
 struct MoeExpertsArgs {
   TensorView x;              // [T, D] f32 or bf16
-  TensorView experts;        // [T, K] i32, of all ranks' experts; a token names none twice
+  TensorView experts;        // [T, K] i32, of all ranks' experts
   TensorView weights;        // [T, K] f32
   StoredMatrix gate;         // [E, I, D]
   StoredMatrix up;           // [E, I, D]

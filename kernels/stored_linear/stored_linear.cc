@@ -3,11 +3,13 @@
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
 #include "kernels/core/status.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/stored_linear/stored_linear_impl.h"
 
 namespace millrace {
 namespace {
 
-constexpr OpTable<StoredLinearArgs> kStoredLinear = {.op = "StoredLinear"};
+constexpr OpTable<StoredLinearArgs> kStoredLinear = {.op = "StoredLinear", .cpu = StoredLinearCpu};
 
 }  // namespace
 
@@ -24,6 +26,9 @@ absl::Status StoredLinear(const OpContext& ctx, const StoredLinearArgs& args) {
   return RunOnDevice(kStoredLinear, ctx, args);
 }
 
-int64_t StoredLinearWorkspaceBytes(Device& device, int64_t max_inputs) { return 0; }
+int64_t StoredLinearWorkspaceBytes(Device& device, int64_t max_inputs) {
+  if (device.type() != DeviceType::kCpu) return 0;
+  return StoredLinearCpuWorkspaceBytes(device.thread_pool()->threads(), max_inputs);
+}
 
 }  // namespace millrace
