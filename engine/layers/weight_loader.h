@@ -123,7 +123,10 @@ struct LoadContext {
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
   DeviceType device = DeviceType::kCpu;
   ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
-  bool expert_parallel = false;  // whole experts by rank instead of a part of each
+  // Whole experts by rank, of the world's, instead of a part of each.
+  bool expert_parallel = false;
+  int32_t world_rank = 0;  // of all ranks that step together: tensor groups, one after the other
+  int32_t world_size = 1;
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape

@@ -41,7 +41,9 @@ LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, Dev
           .device = device,
           .rounding = placement.numerics == Numerics::kServing ? ActivationRounding::kFp8Per128
                                                                : ActivationRounding::kNone,
-          .expert_parallel = placement.expert_parallel};
+          .expert_parallel = placement.expert_parallel,
+          .world_rank = placement.world_rank,
+          .world_size = placement.world_size};
 }
 
 }  // namespace

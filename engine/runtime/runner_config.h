@@ -23,6 +23,8 @@ struct RunnerConfig {
   DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for a model's own FP8 rows
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;  // whole experts by rank instead of a part of each
+  // Groups of ranks with a batch each, which step together. Sizes below are of one group.
+  int32_t data_parallel_size = 1;
   int32_t page_tokens = 16;
   int32_t max_num_seqs = 64;              // slots
   int32_t max_num_batched_tokens = 2048;  // tokens of one step

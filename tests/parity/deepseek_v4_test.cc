@@ -104,6 +104,35 @@ TEST(DeepSeekV4Parity, AnySplit) {
   }
 }
 
+// Groups of unequal load, and groups without any, in the same steps.
+TEST(DeepSeekV4Parity, DataParallelGroups) {
+  const std::string dir = Folder(TheReference().model, "groups");
+  struct Case {
+    int32_t ranks, groups, chunk;
+    bool expert_parallel;
+  };
+  for (const Case& c : {Case{1, 2, 0, true}, Case{2, 2, 0, true}, Case{1, 3, 64, true},
+                        Case{1, 4, 3, true}, Case{1, 2, 64, false}, Case{2, 2, 0, false}}) {
+    SCOPED_TRACE(testing::Message() << c.groups << " groups of " << c.ranks << ", chunk " << c.chunk
+                                    << (c.expert_parallel ? ", experts apart" : ""));
+    EngineSetup setup = DeepSeekSetup();
+    setup.ranks = c.ranks;
+    setup.groups = c.groups;
+    setup.chunk = c.chunk;
+    setup.expert_parallel = c.expert_parallel;
+    setup.prefix_cache = true;
+    const std::unique_ptr<Engine> engine = Start(dir, setup);
+    ASSERT_NE(engine, nullptr);
+    ExpectRight(*engine);
+    // One sequence alone, and again from the cache of the group that had it.
+    const Request request = TheReference().PromptOf(200, 4, false);
+    const std::vector<Output> first = RunAll(*engine, {request});
+    const std::vector<Output> again = RunAll(*engine, {request});
+    EXPECT_EQ(again[0].cached_tokens, kPage);
+    EXPECT_EQ(again[0].tokens, first[0].tokens);
+  }
+}
+
 TEST(DeepSeekV4Parity, AnyChunks) {
   const std::string dir = Folder(TheReference().model, "chunks");
   for (const int32_t chunk : {1, 3, 64, 129}) {
@@ -275,6 +304,13 @@ TEST(DeepSeekV4Parity, RefusesInOneLineAndNamesTheReason) {
       {"fp8 rows",
        With([](EngineSetup& s) { s.kv_dtype = DType::kU8; }),
        {"--kv-cache-dtype fp8", "512", "32 and 8"},
+       as_it_is},
+      {"experts",
+       With([](EngineSetup& s) {
+         s.groups = 7;
+         s.expert_parallel = true;
+       }),
+       {"layers.0.ffn.experts", "6 experts for 7 ranks"},
        as_it_is},
       {"missing",
        DeepSeekSetup(),
