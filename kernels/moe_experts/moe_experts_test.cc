@@ -197,8 +197,7 @@ TEST_P(MoeExpertsTest, RoundsBothActivations) {
     // E4M3 is within 2^-4 of a number.
     EXPECT_LT(std::sqrt(error / size), 0.1);
   }
-  // Numbers that E4M3 has, and a hidden layer that it has not: 10 inputs of 1 and an up of 1 give
-  // silu(10) * 1.
+  // An input that E4M3 has, so that what differs is the rounding in front of down.
   Tensors t(device(), c, {StoredFormat::kMxFp4});
   Values x(32, 0.0);
   x[3] = 1.0;
