@@ -123,6 +123,7 @@ struct LoadContext {
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
   DeviceType device = DeviceType::kCpu;
   ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
+  bool expert_parallel = false;  // whole experts by rank instead of a part of each
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape
