@@ -48,6 +48,7 @@ absl::Status MoeLayer::LoadExperts(const std::string& prefix, LoadContext& ctx) 
   StoredExpertsConfig config = {.hidden_size = config_.hidden_size,
                                 .width = config_.width,
                                 .chosen = config_.chosen,
+                                .num_experts = config_.num_experts,
                                 .experts = {0, config_.num_experts},
                                 .part = {0, config_.width},
                                 .limit = config_.limit};

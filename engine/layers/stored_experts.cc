@@ -12,11 +12,20 @@ absl::StatusOr<StoredExperts> StoredExperts::Load(const StoredExpertsConfig& con
                                                   const std::string& prefix, LoadContext& ctx) {
   const Range all = {0, config.hidden_size};
   std::vector<StoredPart> gate, up, down;
-  for (int64_t e = config.experts.begin; e < config.experts.end; ++e) {
+  for (int64_t e = 0; e < config.num_experts; ++e) {
     const std::string expert = absl::StrCat(prefix, ".", e);
-    gate.push_back({expert + ".w1", config.width, config.hidden_size, config.part, all});
-    up.push_back({expert + ".w3", config.width, config.hidden_size, config.part, all});
-    down.push_back({expert + ".w2", config.hidden_size, config.width, all, config.part});
+    const StoredPart w1 = {expert + ".w1", config.width, config.hidden_size, config.part, all};
+    const StoredPart w3 = {expert + ".w3", config.width, config.hidden_size, config.part, all};
+    const StoredPart w2 = {expert + ".w2", config.hidden_size, config.width, all, config.part};
+    if (e >= config.experts.begin && e < config.experts.end) {
+      gate.push_back(w1);
+      up.push_back(w3);
+      down.push_back(w2);
+      continue;
+    }
+    for (const StoredPart* part : {&w1, &w3, &w2}) {
+      RETURN_IF_ERROR(SkipStored(*part, ctx.weights));
+    }
   }
   StoredExperts layer;
   layer.config_ = config;

@@ -16,7 +16,8 @@ struct StoredExpertsConfig {
   int64_t hidden_size = 0;
   int64_t width = 0;   // of an expert
   int64_t chosen = 0;  // experts a token
-  Range experts;       // this rank's
+  int64_t num_experts = 0;
+  Range experts;       // of them, this rank's
   Range part;          // of the width, this rank's: all of it with expert parallelism
   float limit = 0;     // of SwigluArgs
 };
@@ -26,7 +27,7 @@ class StoredExperts final {
  public:
   StoredExperts() = default;
   // Matrices E.w1 (gate), E.w3 (up) and E.w2 (down) below `prefix` ("layers.0.ffn.experts") for
-  // each expert E of this rank. Errors as LoadStored; CutColumns(prefix + ".0.w2", ...) gives a
+  // each expert E of this rank; those of the others are checked alike. Errors as LoadStored; CutColumns(prefix + ".0.w2", ...) gives a
   // part of the width that fits.
   static absl::StatusOr<StoredExperts> Load(const StoredExpertsConfig& config,
                                             const std::string& prefix, LoadContext& ctx);

@@ -125,6 +125,14 @@ absl::StatusOr<StoredWeight> LoadStored(const StoredPart& part, WeightLoader& lo
   return LoadStored(absl::MakeConstSpan(&part, 1), loader);
 }
 
+absl::Status SkipStored(const StoredPart& part, WeightLoader& loader) {
+  ASSIGN_OR_RETURN(const StoredLayout layout, FindLayout(part, loader));
+  for (const TensorInfo* tensor : {&layout.values, &layout.scales, &layout.factor}) {
+    if (!tensor->name.empty()) loader.Skip(tensor->name, tensor->shape);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Range> CutColumns(const std::string& prefix, int64_t rows, int64_t cols,
                                  const LoadContext& ctx) {
   ASSIGN_OR_RETURN(const StoredLayout layout,

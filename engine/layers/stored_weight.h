@@ -42,6 +42,10 @@ struct StoredWeight {
 absl::StatusOr<StoredWeight> LoadStored(absl::Span<const StoredPart> parts, WeightLoader& loader);
 absl::StatusOr<StoredWeight> LoadStored(const StoredPart& part, WeightLoader& loader);
 
+// Checks a matrix that other ranks hold and counts its tensors among those of the model; errors as
+// LoadStored.
+absl::Status SkipStored(const StoredPart& part, WeightLoader& loader);
+
 // Part `ctx.rank` of `cols` columns cut into `ctx.size` ranges as equal as whole blocks allow, for
 // the matrix `prefix` of `rows` rows as the source stores it. InvalidArgument, naming the matrix
 // and its format, when there are fewer blocks than ranks.
