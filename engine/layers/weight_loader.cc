@@ -83,14 +83,16 @@ absl::StatusOr<Weight> WeightLoader::Take(absl::Span<const WeightPart> parts, Re
   }
   const int64_t bytes = elements * DTypeBytes(reading.dtype);
   bytes_ += bytes;
-  if (recording()) return Weight();
-
   Weight weight;
-  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  if (!recording()) {
+    ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  }
   void* data = weight.memory.data();
-  weight.view = rank < 2 ? TensorView::Of(data, reading.dtype, {rows}, device_->type())
-                         : TensorView::Of(data, reading.dtype, {rows, parts[0].ranges[1].size()},
-                                          device_->type());
+  const DeviceType type = recording() ? DeviceType::kCpu : device_->type();
+  weight.view = rank < 2
+                    ? TensorView::Of(data, reading.dtype, {rows}, type)
+                    : TensorView::Of(data, reading.dtype, {rows, parts[0].ranges[1].size()}, type);
+  if (recording()) return weight;
   RETURN_IF_ERROR(Fill(parts, reading, static_cast<char*>(data)));
   RETURN_IF_ERROR(ring_->Finish());
   if (progress_) progress_(bytes_, total_);

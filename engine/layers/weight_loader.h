@@ -47,7 +47,8 @@ WeightPart ScalarPart(std::string name);
 WeightPart VectorPart(std::string name, int64_t size, Range part);
 WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part, Range col_part);
 
-// Owns a weight in device memory. Empty when it was only recorded.
+// Owns a weight in device memory. Empty when it was only recorded; the view has the sizes that it
+// will have, and no data.
 struct Weight {
   Buffer memory;
   TensorView view;
