@@ -100,7 +100,7 @@ absl::Status ModelRunner::CheckRoom(const LoadedModel& planned) const {
     return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
   };
   return absl::ResourceExhaustedError(absl::StrCat(
-      "rank ", comm_.rank(), " of ", comm_.size(), " needs ", gib(needed), " of memory and ",
+      "the model needs ", gib(needed), " of memory on this rank (of ", comm_.size(), ") and ",
       gib(properties.free_bytes), " are available (", properties.name, "): weights ",
       gib(planned.weight_bytes), ", activations ", gib(activations), ", cache of one sequence ",
       gib(cache), ". Raise --tensor-parallel-size (now ", comm_.size(),
