@@ -30,12 +30,11 @@ absl::StatusOr<MoeLayer> MoeLayer::Load(const MoeConfig& config, const std::stri
 
 absl::Status MoeLayer::LoadRouter(const std::string& prefix, LoadContext& ctx) {
   const int64_t experts = config_.num_experts;
-  ASSIGN_OR_RETURN(gate_, StoredLinearLayer::Load(
-                              WholeMatrix(prefix, experts, config_.hidden_size), ctx));
+  ASSIGN_OR_RETURN(gate_,
+                   StoredLinearLayer::Load(WholeMatrix(prefix, experts, config_.hidden_size), ctx));
   if (config_.hash_ids > 0) {
-    ASSIGN_OR_RETURN(table_, ctx.weights.Load(MatrixPart(prefix + ".tid2eid", config_.hash_ids,
-                                                         config_.chosen, {0, config_.hash_ids},
-                                                         {0, config_.chosen}),
+    ASSIGN_OR_RETURN(table_, ctx.weights.Load(IndexPart(prefix + ".tid2eid", config_.hash_ids,
+                                                        config_.chosen, experts),
                                               DType::kI32));
     return absl::OkStatus();
   }
@@ -112,7 +111,8 @@ int64_t MoeLayer::WorkspaceBytes(Device& device, const LargestStep& limits) cons
       ActivationBytes(DType::kF32, t, config_.num_experts) + gate_.WorkspaceBytes(device);
   return 2 * ActivationBytes(DType::kF32, t, config_.chosen) +
          ActivationBytes(DType::kF32, t, config_.hidden_size) +
-         std::max({router, experts_.WorkspaceBytes(device), shared_.WorkspaceBytes(device, limits)});
+         std::max(
+             {router, experts_.WorkspaceBytes(device), shared_.WorkspaceBytes(device, limits)});
 }
 
 }  // namespace millrace

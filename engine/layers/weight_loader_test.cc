@@ -113,17 +113,20 @@ TEST(WeightLoaderTest, IntegersAndScalars) {
   const DummySource source({table, scalar}, 7, 5);
   const std::unique_ptr<CpuDevice> device = *CpuDevice::Create(1);
   WeightLoader loader(source, *device, 0, {});
-  const absl::StatusOr<Weight> rows =
-      loader.Load(MatrixPart("table", 3, 2, {1, 3}, {0, 2}), DType::kI32);
+  const absl::StatusOr<Weight> rows = loader.Load(IndexPart("table", 3, 2, 5), DType::kI32);
   ASSERT_TRUE(rows.ok()) << rows.status();
-  EXPECT_EQ(rows->view.ToString(), "int32[2, 2] on cpu");
+  EXPECT_EQ(rows->view.ToString(), "int32[3, 2] on cpu");
   const absl::StatusOr<Weight> scalars =
       loader.LoadRaw({ScalarPart("scalar"), ScalarPart("scalar")}, DType::kF32);
   ASSERT_TRUE(scalars.ok()) << scalars.status();
   EXPECT_EQ(scalars->view.ToString(), "float32[2] on cpu");
   EXPECT_EQ(scalars->view.as<float>()[0], scalars->view.as<float>()[1]);
-  EXPECT_EQ(loader.bytes(), 4 * 4 + 2 * 4);
+  EXPECT_EQ(loader.bytes(), 6 * 4 + 2 * 4);
   EXPECT_TRUE(CheckTensors(source, loader.tensors(), [](const auto&) { return false; }).ok());
+  const absl::Status outside = loader.Load(IndexPart("table", 3, 2, 1), DType::kI32).status();
+  EXPECT_EQ(outside.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(outside.message().substr(0, 20), "tensor 'table' holds") << outside;
+  EXPECT_NE(outside.message().find(", want 0 to 0"), absl::string_view::npos) << outside;
 }
 
 TEST(CheckTensorsTest, NamesTensorsOfAnotherType) {

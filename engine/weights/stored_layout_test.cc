@@ -99,7 +99,8 @@ TEST(StoredLayoutTest, NamesWhatIsMissing) {
   EXPECT_EQ(Find({}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_NE(Reason({}).find("'a.b.weight'"), std::string::npos) << Reason({});
   EXPECT_NE(Reason({kFp8}).find("'a.b.scale'"), std::string::npos) << Reason({kFp8});
-  EXPECT_NE(Reason({kFp4}).find("'a.b.weight_scale'"), std::string::npos) << Reason({kFp4});
+  EXPECT_NE(Reason({kFp4}).find("'a.b.scale'"), std::string::npos) << Reason({kFp4});
+  EXPECT_NE(Reason({kFp4, kNvFactor}).find("'a.b.weight_scale'"), std::string::npos);
   EXPECT_NE(Reason({kFp4, kNvScale}).find("'a.b.weight_scale_2'"), std::string::npos);
   EXPECT_NE(Reason({kPacked, kNvScale}).find("'a.b.weight_global_scale'"), std::string::npos);
 }
