@@ -264,10 +264,12 @@ absl::StatusOr<RankMemory> FromProto(const worker::Loaded& proto) {
   RETURN_IF_ERROR(CheckRange("workspace_bytes", proto.workspace_bytes(), 0, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("bytes_per_page", proto.bytes_per_page(), 1, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("available_bytes", proto.available_bytes(), 0, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("skipped_tensors", proto.skipped_tensors(), 0, INT64_MAX));
   return RankMemory{.weight_bytes = proto.weight_bytes(),
                     .workspace_bytes = proto.workspace_bytes(),
                     .bytes_per_page = proto.bytes_per_page(),
-                    .available_bytes = proto.available_bytes()};
+                    .available_bytes = proto.available_bytes(),
+                    .skipped_tensors = proto.skipped_tensors()};
 }
 
 }  // namespace millrace

@@ -301,7 +301,8 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   bad = ToProto(config);
   for (int i = 0; i < 2000; ++i) bad.add_cuda_graph_sizes(1);
   EXPECT_FALSE(FromProto(bad).ok());
-  worker::Loaded memory = ToProto(RankMemory{1, 2, 3, 4});
+  worker::Loaded memory = ToProto(RankMemory{1, 2, 3, 4, 5});
+  EXPECT_EQ(FromProto(memory)->skipped_tensors, 5);
   EXPECT_EQ(FromProto(memory)->available_bytes, 4);
   memory.set_bytes_per_page(0);
   EXPECT_FALSE(FromProto(memory).ok());

@@ -108,6 +108,7 @@ worker::Loaded ToProto(const RankMemory& memory) {
   out.set_workspace_bytes(memory.workspace_bytes);
   out.set_bytes_per_page(memory.bytes_per_page);
   out.set_available_bytes(memory.available_bytes);
+  out.set_skipped_tensors(memory.skipped_tensors);
   return out;
 }
 

@@ -30,12 +30,11 @@ absl::StatusOr<MoeLayer> MoeLayer::Load(const MoeConfig& config, const std::stri
 
 absl::Status MoeLayer::LoadRouter(const std::string& prefix, LoadContext& ctx) {
   const int64_t experts = config_.num_experts;
-  ASSIGN_OR_RETURN(gate_, StoredLinearLayer::Load(
-                              WholeMatrix(prefix, experts, config_.hidden_size), ctx));
+  ASSIGN_OR_RETURN(gate_,
+                   StoredLinearLayer::Load(WholeMatrix(prefix, experts, config_.hidden_size), ctx));
   if (config_.hash_ids > 0) {
-    ASSIGN_OR_RETURN(table_, ctx.weights.Load(MatrixPart(prefix + ".tid2eid", config_.hash_ids,
-                                                         config_.chosen, {0, config_.hash_ids},
-                                                         {0, config_.chosen}),
+    ASSIGN_OR_RETURN(table_, ctx.weights.Load(IndexPart(prefix + ".tid2eid", config_.hash_ids,
+                                                        config_.chosen, experts),
                                               DType::kI32));
     return absl::OkStatus();
   }

@@ -17,9 +17,9 @@ struct StoredExpertsConfig {
   int64_t width = 0;   // of an expert
   int64_t chosen = 0;  // experts a token
   int64_t num_experts = 0;
-  Range experts;       // of them, this rank's
-  Range part;          // of the width, this rank's: all of it with expert parallelism
-  float limit = 0;     // of SwigluArgs
+  Range experts;    // of them, this rank's
+  Range part;       // of the width, this rank's: all of it with expert parallelism
+  float limit = 0;  // of SwigluArgs
 };
 
 // Immutable after load.
@@ -27,8 +27,8 @@ class StoredExperts final {
  public:
   StoredExperts() = default;
   // Matrices E.w1 (gate), E.w3 (up) and E.w2 (down) below `prefix` ("layers.0.ffn.experts") for
-  // each expert E of this rank; those of the others are checked alike. Errors as LoadStored; CutColumns(prefix + ".0.w2", ...) gives a
-  // part of the width that fits.
+  // each expert E of this rank; those of the others are checked alike. Errors as LoadStored;
+  // CutColumns(prefix + ".0.w2", ...) gives a part of the width that fits.
   static absl::StatusOr<StoredExperts> Load(const StoredExpertsConfig& config,
                                             const std::string& prefix, LoadContext& ctx);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/config/parse.h"
 #include "engine/weights/checkpoint_source.h"
 #include "engine/weights/dummy_source.h"
@@ -79,8 +80,45 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
                                     .world_rank = groups_.world.rank(),
                                     .world_size = groups_.world.size()};
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, OpenWeights(config_, model_config_));
-  ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, progress));
-  return loaded_.model->cache_spec().Validate(config_.page_tokens);
+  const LoadHooks hooks = {
+      .check = [this](const LoadedModel& planned) { return CheckRoom(planned); },
+      .progress = progress};
+  ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, hooks));
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::CheckRoom(const LoadedModel& planned) const {
+  const CacheSpec& spec = planned.model->cache_spec();
+  RETURN_IF_ERROR(spec.Validate(config_.page_tokens));
+  ASSIGN_OR_RETURN(const DeviceProperties properties, device_.Properties());
+  const LargestStep step = Largest(/*logit_rows=*/config_.max_num_seqs);
+  const int64_t activations =
+      planned.model->WorkspaceBytes(device_, step) +
+      step.tokens * planned.model->hidden_size() * DTypeBytes(ActivationDType(device_.type())) +
+      spec.bytes_per_slot() * config_.max_num_seqs;
+  const int64_t pages = Limits(/*num_pages=*/0).max_pages_per_sequence();
+  const int64_t cache = pages * spec.bytes_per_page(config_.page_tokens);
+  const int64_t needed = planned.weight_bytes + activations + cache;
+  if (needed <= properties.free_bytes) return absl::OkStatus();
+  const auto gib = [](int64_t bytes) {
+    return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+  };
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model needs ", gib(needed), " of memory on this rank (of ", comm_.size(), ") and ",
+      gib(properties.free_bytes), " are available (", properties.name, "): weights ",
+      gib(planned.weight_bytes), ", activations ", gib(activations), ", cache of one sequence ",
+      gib(cache), ". Raise --tensor-parallel-size (now ", comm_.size(),
+      ") to split the weights, lower --max-num-batched-tokens (now ",
+      config_.max_num_batched_tokens, ") for the activations, or --max-model-len (now ",
+      config_.max_model_len, ") for the cache"));
+}
+
+LargestStep ModelRunner::Largest(int64_t logit_rows) const {
+  const PlanLimits limits = Limits(/*num_pages=*/0);
+  return {.tokens = limits.max_num_batched_tokens,
+          .sequences = limits.max_num_seqs,
+          .logit_rows = logit_rows,
+          .sequence_tokens = int64_t{limits.max_pages_per_sequence()} * limits.page_tokens};
 }
 
 PlanLimits ModelRunner::Limits(int32_t num_pages) const {
@@ -114,9 +152,7 @@ absl::Status ModelRunner::AllocateBuffers() {
   sample_rows_.emplace(device_);
   ASSIGN_OR_RETURN(outputs_, StepOutputs::Create(model, limits, device_, LogitsBytes()));
 
-  const LargestStep step = {
-      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows(),
-      .sequence_tokens = int64_t{limits.max_pages_per_sequence()} * limits.page_tokens};
+  const LargestStep step = Largest(outputs_->max_rows());
   ASSIGN_OR_RETURN(attention_target_, PagedAttentionTargetOf(device_));
   ASSIGN_OR_RETURN(staging_,
                    StepStaging::Create(
@@ -149,12 +185,14 @@ absl::StatusOr<RankMemory> ModelRunner::memory() const {
                          samples_memory_.bytes() + staging_->bytes() + outputs_->bytes() +
                          graph_bytes_ + slot_bytes,
       .bytes_per_page = spec.bytes_per_page(config_.page_tokens),
-      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_ - slot_bytes)};
+      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_ - slot_bytes),
+      .skipped_tensors = loaded_.skipped_tensors};
 }
 
 absl::Status ModelRunner::AllocateCache(int32_t num_pages, const DecodeGraphs::Progress& progress) {
   if (cache_.has_value()) return absl::FailedPreconditionError("the KV cache is allocated already");
-  ASSIGN_OR_RETURN(cache_, KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(num_pages), device_));
+  ASSIGN_OR_RETURN(cache_,
+                   KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(num_pages), device_));
   slots_.emplace(Limits(num_pages));
   return CaptureGraphs(GraphSizes(), *cache_, progress, graphs_);
 }

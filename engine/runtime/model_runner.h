@@ -80,6 +80,10 @@ class ModelRunner final {
       : config_(config), device_(device), groups_(groups), comm_(groups.tensor) {}
 
   absl::Status Load(const LoadProgress& progress);
+  // ResourceExhausted with the plan when the device has no room for `planned`, a step's buffers
+  // and one sequence of max_model_len.
+  absl::Status CheckRoom(const LoadedModel& planned) const;
+  LargestStep Largest(int64_t logit_rows) const;
   absl::Status AllocateBuffers();
   PlanLimits Limits(int32_t num_pages) const;
   KvCache::Size CacheSize(int32_t num_pages) const;

@@ -51,6 +51,7 @@ struct RankMemory {
   int64_t workspace_bytes = 0;  // activations, scratch and per-sequence state at their largest
   int64_t bytes_per_page = 0;   // cache of all layers, this rank
   int64_t available_bytes = 0;  // free for the cache
+  int64_t skipped_tensors = 0;  // of the checkpoint, that the model does not use
 };
 
 }  // namespace millrace
