@@ -83,10 +83,10 @@ TEST_P(LatentAppendTest, WritesWhatTheFormatGivesBack) {
 TEST_P(LatentAppendTest, Fp8PagesHaveAllDataBeforeAllScales) {
   Tensors t(device(), {1, 512, 2, 3, DType::kF32, DType::kU8});
   Values row(512, 0);
-  row[0] = 448;       // scale 1: code 0x7e
-  row[64] = -3.5;     // scale 2^-7: 448, again
-  row[448] = 1;       // bf16 0x3f80
-  row[511] = -2;      // bf16 0xc000
+  row[0] = 448;    // scale 1: code 0x7e
+  row[64] = -3.5;  // scale 2^-7: 448, again
+  row[448] = 1;    // bf16 0x3f80
+  row[511] = -2;   // bf16 0xc000
   t.rows.Set(row);
   t.slots.Set({4});  // page 1, row 1
   t.store.SetAll(77);
@@ -111,7 +111,7 @@ TEST_P(LatentAppendTest, Fp8AtTheEdges) {
     for (int i = 0; i < 512; ++i) rows.push_back(static_cast<float>(value(i)));
   };
   append([](int i) { return std::ldexp(1 + i % 16 / 16.0, i % 23 - 12) * (i % 2 ? 1 : -1); });
-  append([](int i) { return 1e-4 * (i % 64) / 64; });                // below the floor
+  append([](int i) { return 1e-4 * (i % 64) / 64; });                  // below the floor
   append([](int i) { return i % 64 == 5 ? 448.1 : 1e-2 * (i % 7); });  // one above a power of two
   append([](int i) { return i == 70 ? kNan : i == 130 ? -kInfinity : i == 500 ? kInfinity : 1.0; });
   t.rows.Set(rows);
@@ -119,7 +119,8 @@ TEST_P(LatentAppendTest, Fp8AtTheEdges) {
   Run(t.Args());
   const TestRows got = LatentStoreRows(t.store);
   for (int64_t i = 0; i < 4; ++i) {
-    EXPECT_TRUE(AllClose(got[static_cast<size_t>(i)], AsStored(t.Row(i), DType::kU8), {0, 0})) << "row " << i;
+    EXPECT_TRUE(AllClose(got[static_cast<size_t>(i)], AsStored(t.Row(i), DType::kU8), {0, 0}))
+        << "row " << i;
   }
 }
 
@@ -166,8 +167,8 @@ TEST_P(LatentAppendTest, RefusesSlotsOutsideTheStoreAndWritesNothing) {
   for (double slot : {8.0, -2.0}) {
     t.slots.Set({0, slot, 1});
     const absl::Status status = LatentAppend(ctx(), t.Args());
-    EXPECT_EQ(status.message(), "LatentAppend: slots[1] = " + std::to_string(static_cast<int>(slot)) +
-                                    ", want -1 to 7");
+    EXPECT_EQ(status.message(), "LatentAppend: slots[1] = " +
+                                    std::to_string(static_cast<int>(slot)) + ", want -1 to 7");
     EXPECT_EQ(t.store.GetBytes(), before);
   }
 }

@@ -84,8 +84,8 @@ TEST(HadamardFp4Test, ResultsAreBf16ValuesAndZerosStay) {
 }
 
 TEST(HadamardFp4Test, NanSpreads) {
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(),
-                    std::numeric_limits<float>::infinity()}) {
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> row = Row(64, 3);
     row[17] = bad;
     for (float x : Applied(row)) EXPECT_TRUE(std::isnan(x));

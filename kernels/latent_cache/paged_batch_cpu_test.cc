@@ -16,9 +16,7 @@ constexpr PagedLimits kLimits = {.tokens = 7, .pages = 9, .page_tokens = 4};
 class PagedBatchCpuTest : public ::testing::Test {
  protected:
   // Three sequences, the middle one without tokens.
-  StepBatch Batch() {
-    return StepBatch(bed_.device(), pages_, {{3, 2}, {0, 0}, {0, 5}});
-  }
+  StepBatch Batch() { return StepBatch(bed_.device(), pages_, {{3, 2}, {0, 0}, {0, 5}}); }
 
   std::string Message(StepBatch& batch) {
     return std::string(CheckPagedBatchValues("Op", batch.view(), kLimits).message());

@@ -18,8 +18,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 double ValueOfCode(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   if (exponent == 15 && mantissa == 7) return kNan;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9)
-                                         : std::ldexp(8 + mantissa, exponent - 10);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
   return code < 128 ? magnitude : -magnitude;
 }
 
@@ -179,8 +179,8 @@ TestRows LatentStoreRows(const GuardedTensor& store) {
   if (store.view().dtype == DType::kU8) {
     const std::vector<uint8_t> bytes = store.GetBytes();
     for (int64_t i = 0; i < store.view().dim(0) * page_rows; ++i) {
-      rows.push_back(Fp8Row(bytes.data() + i / page_rows * page_rows * width, page_rows,
-                            i % page_rows));
+      rows.push_back(
+          Fp8Row(bytes.data() + i / page_rows * page_rows * width, page_rows, i % page_rows));
     }
     return rows;
   }

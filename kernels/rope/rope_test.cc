@@ -253,11 +253,8 @@ TEST(RopeFrequenciesTest, YarnKeepsHighDividesLowAndBlendsBetween) {
 
 TEST(RopeFrequenciesTest, YarnInAShortContextIsAStep) {
   // Both ends of the ramp at pair 0: all but that are divided.
-  const auto got = RopeFrequencies({.type = RopeType::kYarn,
-                                    .dim = 8,
-                                    .theta = 10000,
-                                    .factor = 4,
-                                    .original_max_position = 3});
+  const auto got = RopeFrequencies(
+      {.type = RopeType::kYarn, .dim = 8, .theta = 10000, .factor = 4, .original_max_position = 3});
   ASSERT_TRUE(got.ok());
   for (size_t i = 0; i < 4; ++i) {
     const double f = std::pow(1e4, -2.0 * static_cast<double>(i) / 8);
