@@ -175,6 +175,20 @@ TEST_P(IndexSelectTest, LongSequencesAreCutIntoUnits) {
   }
 }
 
+TEST_P(IndexSelectTest, EntriesBesideTheCutsOfUnits) {
+  World world(device(), {1, 4, 6, 1, 64}, {{769, 1}});
+  world.q.SetAll(1);
+  world.weights.SetAll(1);
+  Values keys = world.keys.Get();
+  const std::vector<int64_t> best = {0, 255, 256, 511, 512, 769};
+  for (int64_t s : best) {
+    for (int64_t d = 0; d < 4; ++d) keys[At(world.pages.RowOf(0, s) * 4 + d)] = 9;
+  }
+  world.keys.Set(keys);
+  Run(world.Args());
+  EXPECT_EQ(world.Selected(0), best);
+}
+
 TEST_P(IndexSelectTest, AllVisibleWhereTheyFit) {
   World world(device(), {2, 8, 5, 4, 16}, {{0, 27}});
   Run(world.Args());
