@@ -26,6 +26,19 @@ inline constexpr IndexSelectCase kIndexSelectCases[] = {
     {17, 48, 2, 128, 256},
 };
 
+// For the benchmark: Flash, bf16 keys in 128-token pages.
+struct IndexSelectServed {
+  const char* name;
+  int64_t sequences, before, tokens;  // of each sequence
+};
+
+inline constexpr IndexSelectServed kIndexSelectServed[] = {
+    {"decode_4k", 1, 4096, 1},
+    {"decode_64k", 1, 65536, 1},
+    {"decode_8_of_4k", 8, 4096, 1},
+    {"prefill_64_at_4k", 1, 4096, 64},
+};
+
 }  // namespace millrace
 
 #endif  // KERNELS_INDEX_SELECT_INDEX_SELECT_CASES_H_

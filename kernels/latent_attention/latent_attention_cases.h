@@ -32,6 +32,19 @@ inline constexpr LatentAttentionCase kLatentAttentionCases[] = {
     {33, 80, 1000, 32, 1, 0, DType::kF32, DType::kF32, 5},   // a window longer than any sequence
 };
 
+// For the benchmark: Flash, one rank, FP8 rows of 128-token pages.
+struct LatentAttentionServed {
+  const char* name;
+  int64_t sequences, before, tokens;  // of each sequence
+  int64_t ratio, chosen;
+};
+
+inline constexpr LatentAttentionServed kLatentAttentionServed[] = {
+    {"window_decode", 1, 4096, 1, 0, 0},     {"csa_decode", 1, 4096, 1, 4, 512},
+    {"csa_decode_8", 8, 4096, 1, 4, 512},    {"hca_decode_128k", 1, 131071, 1, 128, 0},
+    {"csa_prefill_64", 1, 2048, 64, 4, 512},
+};
+
 }  // namespace millrace
 
 #endif  // KERNELS_LATENT_ATTENTION_LATENT_ATTENTION_CASES_H_
