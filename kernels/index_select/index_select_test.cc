@@ -168,6 +168,19 @@ TEST_P(IndexSelectTest, MatchesTheFormulas) {
   }
 }
 
+TEST_P(IndexSelectTest, NoSequencesOrNoTokens) {
+  for (const std::vector<SequenceStep>& steps :
+       {std::vector<SequenceStep>{}, std::vector<SequenceStep>{{0, 0}, {20, 0}}}) {
+    World world(device(), {3, 8, 2, 4, 8}, steps);
+    Check(world);  // one token, of no sequence
+    IndexSelectArgs args = world.Args();
+    args.q = args.q.Rows(0, 0);
+    args.weights = args.weights.Rows(0, 0);
+    args.selected = args.selected.Rows(0, 0);
+    Run(args);
+  }
+}
+
 TEST_P(IndexSelectTest, LongSequencesAreCutIntoUnits) {
   for (int64_t entries : {255, 256, 257, 1030}) {
     World world(device(), {3, 16, 9, 4, 16}, {{entries * 4 - 1, 1}, {0, 3}, {40, 2}});

@@ -393,6 +393,16 @@ TEST_P(KvCompressTest, PaddingChangesNothing) {
   EXPECT_EQ(padded.carry.GetBytes(), plain.carry.GetBytes());
 }
 
+TEST_P(KvCompressTest, NoTokens) {
+  World world(device(), {4, 32, 8, 8, 1}, {13});
+  const std::vector<uint8_t> before = world.store.GetBytes();
+  for (int64_t padding : {0, 3}) {
+    const absl::Status status = world.Step(ctx(), {{0, 0}}, {}, padding);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_EQ(world.store.GetBytes(), before);
+}
+
 TEST_P(KvCompressTest, TouchesItsOwnStateAlone) {
   for (int64_t blocks : {0, 1}) {
     World world(device(), {4, 32, 8, 8, blocks}, {13, 9});

@@ -238,6 +238,19 @@ TEST_P(LatentAttentionTest, EveryLengthOfASequence) {
   Check(world);
 }
 
+TEST_P(LatentAttentionTest, NoSequencesOrNoTokens) {
+  for (const std::vector<SequenceStep>& steps :
+       {std::vector<SequenceStep>{}, std::vector<SequenceStep>{{0, 0}, {20, 0}}}) {
+    World world(device(), {3, 16, 5, 8, 4, 2}, steps);
+    Check(world);  // one token, of no sequence
+    LatentAttentionArgs args = world.Args();
+    args.q = args.q.Rows(0, 0);
+    args.out = args.out.Rows(0, 0);
+    args.selected = args.selected->Rows(0, 0);
+    Run(args);
+  }
+}
+
 TEST_P(LatentAttentionTest, ManyKeysInSeveralBlocks) {
   for (int64_t window : {63, 64, 65, 200}) {
     World world(device(), {5, 32, window, 64, 2, 0}, {{500, 2}, {62, 4}});
