@@ -136,8 +136,8 @@ class LocalExecutor::Rank final {
   }
 
   Communicator& comm_;
-  std::unique_ptr<Device> device_;       // made and used by the rank's thread
-  std::optional<SingleRank> single_;     // likewise, like the next
+  std::unique_ptr<Device> device_;    // made and used by the rank's thread
+  std::optional<SingleRank> single_;  // likewise, like the next
   std::unique_ptr<ModelRunner> runner_;
 
   std::mutex mu_;  // guards the three below

@@ -21,6 +21,8 @@ struct WorkerHubOptions {
   std::string model_fingerprint;  // of config.model_dir; a worker's own must match. "": unchecked
   int32_t world = 1;              // ranks of a group
   int32_t vocab_size = 0;         // > 0; results outside of it are refused
+  // GPUs: small sums over peer memory, where the ranks have it, instead of by NCCL.
+  bool custom_all_reduce = true;
 
   int32_t num_pages = 0;              // > 0: as asked; 0: sized from what the ranks report
   int64_t kv_cache_memory_bytes = 0;  // > 0: cache of each rank; 0: a share of what is free

@@ -57,6 +57,7 @@ void GroupAssembly::Assign() {
     assign->set_model_fingerprint(options_.model_fingerprint);
     assign->set_self_test_timeout_s(absl::ToDoubleSeconds(options_.self_test_timeout));
     assign->set_step_timeout_s(absl::ToDoubleSeconds(options_.step_timeout));
+    assign->set_disable_custom_all_reduce(!options_.custom_all_reduce);
     members_[static_cast<size_t>(rank)].session->Send(message);
   }
 }
