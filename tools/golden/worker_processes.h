@@ -19,7 +19,7 @@ struct WorkerProcessesOptions {
   int32_t threads_per_rank = 1;
   int32_t num_pages = 0;
   DeviceType device = DeviceType::kCpu;  // kCuda: worker n computes on GPU n
-  std::string worker_binary;  // tools/serve:worker
+  std::string worker_binary;             // tools/serve:worker
 };
 
 // Starts the workers and waits until they have loaded the model. They end with the executor.

@@ -22,9 +22,10 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
   const RankMemory memory = {.weight_bytes = int64_t{1} << 30,
                              .workspace_bytes = int64_t{1} << 29,
                              .bytes_per_page = int64_t{1} << 20,
-                             .available_bytes = 0};
+                             .available_bytes = int64_t{3} << 30};
   EXPECT_EQ(MemoryReport(memory, 512, config),
-            "Model weights take 1.00 GiB; activations peak 0.50 GiB; KV cache 0.50 GiB (rank 0)\n"
+            "Model weights take 1.00 GiB; activations peak 0.50 GiB; KV cache 0.50 GiB of 3.00 "
+            "free (rank 0)\n"
             "GPU KV cache size: 8,192 tokens\n"
             "Maximum concurrency for 1,000 tokens per request: 8.19x");
 }

@@ -40,6 +40,7 @@ GroupAssembly::GroupAssembly(const WorkerHubOptions& options, std::string id,
                            .host = hello.host(),
                            .pid = hello.pid(),
                            .device = hello.device_description(),
+                           .memory_id = hello.memory_id(),
                            .transport = "",
                            .memory = {}});
   }
@@ -178,7 +179,9 @@ absl::Status GroupAssembly::BeginStage() {
 
 absl::Status GroupAssembly::ConfigureCache() {
   std::vector<RankRoom> rooms;
-  for (const RankInfo& rank : info_.ranks) rooms.push_back({rank.host, rank.memory});
+  for (const RankInfo& rank : info_.ranks) {
+    rooms.push_back({rank.host, rank.memory_id, rank.memory});
+  }
   ASSIGN_OR_RETURN(info_.num_pages,
                    SizePages(rooms, {.num_pages = options_.num_pages,
                                      .kv_cache_memory_bytes = options_.kv_cache_memory_bytes,
