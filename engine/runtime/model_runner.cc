@@ -293,9 +293,8 @@ absl::StatusOr<StepPlan> ModelRunner::OwnPart(const StepPlan& plan) const {
   StepPlan own = {.step = plan.step, .sequences = {}};
   for (const SequencePlan& s : plan.sequences) {
     if (s.group < 0 || s.group >= config_.data_parallel_size) {
-      return absl::InvalidArgumentError(absl::StrCat("step ", plan.step, ": group ", s.group,
-                                                     ", want 0 to ",
-                                                     config_.data_parallel_size - 1));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", plan.step, ": group ", s.group, ", want 0 to ", config_.data_parallel_size - 1));
     }
     if (s.group == groups_.data_parallel_rank()) own.sequences.push_back(s);
   }
