@@ -221,8 +221,10 @@ absl::StatusOr<StepResult> FromProto(const worker::StepDone& proto, const StepLi
 absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   constexpr int kMaxGraphSizes = 1024;
   if (!IsOneOf(proto.dtype(), {DType::kF32, DType::kBF16}) ||
-      !IsOneOf(proto.kv_dtype(), {DType::kF32, DType::kBF16})) {
-    return absl::InvalidArgumentError("runner config: dtype must be float32 or bfloat16");
+      !IsOneOf(proto.kv_dtype(), {DType::kF32, DType::kBF16, DType::kU8})) {
+    return absl::InvalidArgumentError(
+        "runner config: dtype must be float32 or bfloat16, and that of the cache one of these or "
+        "fp8");
   }
   RETURN_IF_ERROR(CheckRange("page_tokens", proto.page_tokens(), 1, 65536));
   RETURN_IF_ERROR(CheckRange("max_num_seqs", proto.max_num_seqs(), 1, 1 << 20));
@@ -233,6 +235,8 @@ absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   out.load_format = proto.dummy_weights() ? LoadFormat::kDummy : LoadFormat::kSafetensors;
   out.dtype = static_cast<DType>(proto.dtype());
   out.kv_dtype = static_cast<DType>(proto.kv_dtype());
+  out.numerics = proto.serving_numerics() ? Numerics::kServing : Numerics::kReference;
+  out.expert_parallel = proto.expert_parallel();
   out.page_tokens = proto.page_tokens();
   out.max_num_seqs = proto.max_num_seqs();
   out.max_num_batched_tokens = proto.max_num_batched_tokens();

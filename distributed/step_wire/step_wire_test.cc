@@ -263,7 +263,9 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   const RunnerConfig config = {.model_dir = "/models/x",
                                .load_format = LoadFormat::kDummy,
                                .dtype = DType::kF32,
-                               .kv_dtype = DType::kBF16,
+                               .kv_dtype = DType::kU8,
+                               .numerics = Numerics::kServing,
+                               .expert_parallel = true,
                                .page_tokens = 16,
                                .max_num_seqs = 3,
                                .max_num_batched_tokens = 99,
@@ -276,6 +278,8 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   EXPECT_EQ(back.load_format, config.load_format);
   EXPECT_EQ(back.dtype, config.dtype);
   EXPECT_EQ(back.kv_dtype, config.kv_dtype);
+  EXPECT_EQ(back.numerics, config.numerics);
+  EXPECT_TRUE(back.expert_parallel);
   EXPECT_EQ(back.page_tokens, config.page_tokens);
   EXPECT_EQ(back.max_num_seqs, config.max_num_seqs);
   EXPECT_EQ(back.max_num_batched_tokens, config.max_num_batched_tokens);

@@ -88,6 +88,8 @@ worker::RunnerConfig ToProto(const RunnerConfig& config) {
   out.set_dummy_weights(config.load_format == LoadFormat::kDummy);
   out.set_dtype(static_cast<int32_t>(config.dtype));
   out.set_kv_dtype(static_cast<int32_t>(config.kv_dtype));
+  out.set_serving_numerics(config.numerics == Numerics::kServing);
+  out.set_expert_parallel(config.expert_parallel);
   out.set_page_tokens(config.page_tokens);
   out.set_max_num_seqs(config.max_num_seqs);
   out.set_max_num_batched_tokens(config.max_num_batched_tokens);

@@ -162,23 +162,25 @@ absl::Status Rank::Handle(const worker::ControllerMessage& message) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Rank::Join(const worker::Assign& assign,
-                                                         std::string* transport) {
-  *transport = "none";
-  if (assign.world() == 1) return std::make_unique<SingleRank>(*options_.device);
+absl::StatusOr<JoinedGroup> Rank::Join(const worker::Assign& assign) {
+  if (assign.world() == 1) {
+    return JoinedGroup{std::make_unique<SingleRank>(*options_.device), "none"};
+  }
   const ConnectOptions connect = {.rank = assign.rank(),
                                   .size = assign.world(),
                                   .transport = options_.transport,
                                   .address = options_.address,
                                   .connect_timeout = absl::Seconds(assign.self_test_timeout_s()),
                                   .timeout = absl::Seconds(assign.step_timeout_s())};
-  if (options_.device->type() == DeviceType::kCuda) {
-    *transport = NcclVersion();
-    return ConnectNccl(connect, store_, *options_.device);
+  if (options_.device->type() != DeviceType::kCuda) {
+    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(connect, store_));
+    std::string transport = joined->Describe();
+    return JoinedGroup{std::move(joined), std::move(transport)};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(connect, store_));
-  *transport = joined->Describe();
-  return joined;
+  JoinedGroup group = {.transport = NcclVersion()};
+  ASSIGN_OR_RETURN(group.communicator, ConnectNccl(connect, store_, *options_.device));
+  if (assign.disable_custom_all_reduce() || assign.world() > kAllReduceMaxRanks) return group;
+  return AddPeerMemory(connect, std::move(group), store_, *options_.device);
 }
 
 absl::Status Rank::OnAssign(const worker::Assign& assign) {
@@ -190,9 +192,8 @@ absl::Status Rank::OnAssign(const worker::Assign& assign) {
   world_ = assign.world();
   ASSIGN_OR_RETURN(config_, FromProto(assign.config()));
   if (!options_.model_dir.empty()) config_.model_dir = options_.model_dir;
-  std::string transport;
-  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator, Join(assign, &transport));
-  const auto watched = std::make_shared<WatchedCommunicator>(std::move(communicator));
+  ASSIGN_OR_RETURN(JoinedGroup group, Join(assign));
+  const auto watched = std::make_shared<WatchedCommunicator>(std::move(group.communicator));
   {
     const std::lock_guard<std::mutex> lock(mu_);
     if (stopped_) return absl::UnavailableError("the group has ended");
@@ -201,7 +202,7 @@ absl::Status Rank::OnAssign(const worker::Assign& assign) {
   RETURN_IF_ERROR(CollectiveSelfTest(*watched, *options_.device));
   RETURN_IF_ERROR(CheckFingerprint(assign.model_fingerprint()));
   worker::WorkerMessage message;
-  message.mutable_self_tested()->set_transport(transport);
+  message.mutable_self_tested()->set_transport(group.transport);
   send_(message);
   return absl::OkStatus();
 }

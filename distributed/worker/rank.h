@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "distributed/comm/connect.h"
+#include "distributed/comm/peer_communicator.h"
 #include "distributed/step_wire/step_wire.h"
 #include "distributed/worker/rank_model.h"
 #include "distributed/worker/session_store.h"
@@ -65,9 +66,8 @@ class Rank final {
  private:
   void Loop();
   absl::Status Handle(const worker::ControllerMessage& message);
-  // The group's communicator, on the device's memory, and how it is to be called.
-  absl::StatusOr<std::unique_ptr<Communicator>> Join(const worker::Assign& assign,
-                                                     std::string* transport);
+  // The group's communicator, on the device's memory.
+  absl::StatusOr<JoinedGroup> Join(const worker::Assign& assign);
   absl::Status OnAssign(const worker::Assign& assign);
   absl::Status CheckFingerprint(const std::string& want);
   absl::Status OnLoad();

@@ -35,7 +35,7 @@ const WeightPart kQ = MatrixPart("q.weight", 6, 5, {2, 4}, {0, 5});
 const WeightPart kK = MatrixPart("k.weight", 4, 5, {1, 2}, {0, 5});
 
 TEST(WeightLoaderTest, RecordsWholeShapesAndOwnBytes) {
-  WeightLoader loader;
+  WeightLoader loader(Source());
   EXPECT_TRUE(loader.recording());
   const absl::StatusOr<Weight> weight = loader.Load({kQ, kK}, DType::kBF16);
   ASSERT_TRUE(weight.ok());

@@ -7,17 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "engine/config/model_config.h"
+#include "engine/config/numerics.h"
 #include "engine/layers/weight_loader.h"
 #include "engine/models/model.h"
 
 namespace millrace {
 
-struct ModelPlacement {
-  DType weight_dtype = DType::kBF16;  // f32 or bf16
-  DType kv_dtype = DType::kBF16;      // f32 or bf16
-  int32_t rank = 0;                   // of the tensor-parallel group
-  int32_t size = 1;
-};
+// Of cache rows where nobody asks for another type.
+DType DefaultCacheDType(const ModelConfig& config, Numerics numerics, DType weight_dtype);
 
 struct LoadedModel {
   std::unique_ptr<Model> model;

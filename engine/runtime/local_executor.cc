@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,7 +75,10 @@ class LocalExecutor::Rank final {
     } else {
       ASSIGN_OR_RETURN(device_, CpuDevice::Create(std::max(1, config.threads / comm_.size())));
     }
-    ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, comm_, progress));
+    // The threads' group works on host memory; a rank on a GPU is alone.
+    Communicator* comm = &comm_;
+    if (comm_.size() == 1) comm = &single_.emplace(*device_);
+    ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, *comm, progress));
     return absl::OkStatus();
   }
 
@@ -132,8 +136,9 @@ class LocalExecutor::Rank final {
   }
 
   Communicator& comm_;
-  std::unique_ptr<Device> device_;       // made and used by the rank's thread
-  std::unique_ptr<ModelRunner> runner_;  // likewise
+  std::unique_ptr<Device> device_;    // made and used by the rank's thread
+  std::optional<SingleRank> single_;  // likewise, like the next
+  std::unique_ptr<ModelRunner> runner_;
 
   std::mutex mu_;  // guards the three below
   std::condition_variable changed_;

@@ -23,9 +23,9 @@ absl::Status CheckConfig(const RunnerConfig& c) {
     return absl::InvalidArgumentError(
         absl::StrCat("dtype ", std::string(DTypeName(c.dtype)), ", want float32 or bfloat16"));
   }
-  if (c.kv_dtype != DType::kF32 && c.kv_dtype != DType::kBF16) {
+  if (c.kv_dtype != DType::kF32 && c.kv_dtype != DType::kBF16 && c.kv_dtype != DType::kU8) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "kv cache dtype ", std::string(DTypeName(c.kv_dtype)), ", want float32 or bfloat16"));
+        "kv cache dtype ", std::string(DTypeName(c.kv_dtype)), ", want float32, bfloat16 or fp8"));
   }
   if (c.page_tokens < 1) return bad("page_tokens", c.page_tokens, "at least 1");
   if (c.max_num_seqs < 1) return bad("max_num_seqs", c.max_num_seqs, "at least 1");
@@ -70,6 +70,8 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
   ASSIGN_OR_RETURN(model_config_, LoadModelConfig(config_.model_dir));
   const ModelPlacement placement = {.weight_dtype = config_.dtype,
                                     .kv_dtype = config_.kv_dtype,
+                                    .numerics = config_.numerics,
+                                    .expert_parallel = config_.expert_parallel,
                                     .rank = comm_.rank(),
                                     .size = comm_.size()};
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, OpenWeights(config_, model_config_));
@@ -84,6 +86,12 @@ PlanLimits ModelRunner::Limits(int32_t num_pages) const {
           .page_tokens = config_.page_tokens,
           .num_pages = num_pages,
           .vocab_size = model_config_.vocab_size};
+}
+
+KvCache::Size ModelRunner::CacheSize(int32_t num_pages) const {
+  return {.page_tokens = config_.page_tokens,
+          .num_pages = num_pages,
+          .num_slots = config_.max_num_seqs};
 }
 
 absl::Status ModelRunner::AllocateBuffers() {
@@ -102,7 +110,10 @@ absl::Status ModelRunner::AllocateBuffers() {
   ASSIGN_OR_RETURN(outputs_, StepOutputs::Create(model, limits, device_, LogitsBytes()));
 
   const LargestStep step = {
-      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows()};
+      .tokens = tokens,
+      .sequences = limits.max_num_seqs,
+      .logit_rows = outputs_->max_rows(),
+      .sequence_tokens = int64_t{limits.max_pages_per_sequence()} * limits.page_tokens};
   ASSIGN_OR_RETURN(attention_target_, PagedAttentionTargetOf(device_));
   ASSIGN_OR_RETURN(staging_,
                    StepStaging::Create(
@@ -126,19 +137,22 @@ int64_t ModelRunner::LogitsBytes() const {
 
 absl::StatusOr<RankMemory> ModelRunner::memory() const {
   ASSIGN_OR_RETURN(const DeviceProperties properties, device_.Properties());
+  const CacheSpec& spec = loaded_.model->cache_spec();
+  // Allocated with the pages, but of a size that does not depend on them.
+  const int64_t slot_bytes = spec.bytes_per_slot() * config_.max_num_seqs;
   return RankMemory{
       .weight_bytes = loaded_.weight_bytes,
       .workspace_bytes = workspace_memory_.bytes() + hidden_memory_.bytes() +
                          samples_memory_.bytes() + staging_->bytes() + outputs_->bytes() +
-                         graph_bytes_,
-      .bytes_per_page = loaded_.model->cache_spec().bytes_per_page(config_.page_tokens),
-      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_)};
+                         graph_bytes_ + slot_bytes,
+      .bytes_per_page = spec.bytes_per_page(config_.page_tokens),
+      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_ - slot_bytes)};
 }
 
 absl::Status ModelRunner::AllocateCache(int32_t num_pages, const DecodeGraphs::Progress& progress) {
   if (cache_.has_value()) return absl::FailedPreconditionError("the KV cache is allocated already");
-  ASSIGN_OR_RETURN(cache_, KvCache::Allocate(loaded_.model->cache_spec(), config_.page_tokens,
-                                             num_pages, device_));
+  ASSIGN_OR_RETURN(cache_,
+                   KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(num_pages), device_));
   slots_.emplace(Limits(num_pages));
   return CaptureGraphs(GraphSizes(), *cache_, progress, graphs_);
 }
@@ -157,7 +171,7 @@ absl::Status ModelRunner::MeasureGraphs() {
   const std::vector<int32_t> sizes = GraphSizes();
   if (sizes.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const KvCache cache,
-                   KvCache::Allocate(loaded_.model->cache_spec(), config_.page_tokens, 1, device_));
+                   KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(1), device_));
   const int32_t largest[] = {*std::max_element(sizes.begin(), sizes.end())};
   DecodeGraphs warm_up;  // libraries take memory of their own at their first use
   RETURN_IF_ERROR(CaptureGraphs(largest, cache, {}, warm_up));
@@ -226,7 +240,8 @@ absl::Status ModelRunner::StagePlanAndFlush(ForwardBatch& batch) {
   const int64_t room = loaded_.model->AttentionPlanBytes(
       attention_target_, {.tokens = batch.num_tokens(),
                           .sequences = static_cast<int64_t>(batch.host_kv_len.size()),
-                          .logit_rows = 0});
+                          .logit_rows = 0,
+                          .sequence_tokens = config_.max_model_len});
   const StepStaging::Block block = staging_->Take(room);
   if (bytes > 0) WritePagedAttentionPlan(attention_plan_, block.host);
   batch.attention_plan_data = TensorView::Of(block.device, DType::kU8, {room}, device_.type());

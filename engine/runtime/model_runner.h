@@ -80,6 +80,7 @@ class ModelRunner final {
   absl::Status Load(const LoadProgress& progress);
   absl::Status AllocateBuffers();
   PlanLimits Limits(int32_t num_pages) const;
+  KvCache::Size CacheSize(int32_t num_pages) const;
   std::vector<int32_t> GraphSizes() const;
   // What the graphs will take, by capturing the largest on a cache of one page.
   absl::Status MeasureGraphs();

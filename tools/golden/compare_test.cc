@@ -108,7 +108,7 @@ TEST(ReportTest, TheVerdictNamesTheWorstOfBoth) {
       "first", {off, parted}, {Compare(Want(), off), Compare(Want(), parted)}};
   const Verdict verdict = Judge({first}, 1);
   EXPECT_TRUE(verdict.passed);
-  EXPECT_EQ(verdict.line, "worst: logit error 5.00e-01 (tolerance 1e+00), greedy 1/3: passed");
+  EXPECT_EQ(verdict.line, "worst: logit error 5.00e-01 (tolerance 1.0e+00), greedy 1/3: passed");
   EXPECT_FALSE(Judge({first}, 0.1).passed);
   const std::string table = FormatPass(first, {Want(), Want()}, 1);
   EXPECT_NE(table.find("parts at token 1: 3, want 8, margin 1.00e-03 (a near-tie)"),

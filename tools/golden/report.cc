@@ -51,7 +51,7 @@ Verdict Judge(const std::vector<PassReport>& passes, double tolerance) {
       if (worst_greedy == nullptr || share(r) < share(*worst_greedy)) worst_greedy = &r;
     }
   }
-  verdict.line = absl::StrFormat("worst: logit error %.2e (tolerance %.0e), greedy %d/%d: %s",
+  verdict.line = absl::StrFormat("worst: logit error %.2e (tolerance %.1e), greedy %d/%d: %s",
                                  worst_error, tolerance, worst_greedy->greedy_agreed,
                                  worst_greedy->greedy_total, verdict.passed ? "passed" : "FAILED");
   return verdict;

@@ -56,14 +56,21 @@ ABSL_FLAG(int32_t, max_model_len, 0,
 ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
 ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
-ABSL_FLAG(int32_t, block_size, 16, "tokens in a cache block");
+ABSL_FLAG(int32_t, block_size, 0, "tokens in a cache block; 0 = what suits the model");
 ABSL_FLAG(bool, enforce_eager, false, "on GPUs: no captured graphs");
+ABSL_FLAG(bool, disable_custom_all_reduce, false,
+          "on GPUs: sum over the ranks by NCCL alone, never over peer memory");
 ABSL_FLAG(std::vector<std::string>, cuda_graph_sizes, {},
           "on GPUs: batch sizes to capture decode graphs for; default: up to --max-num-seqs");
 ABSL_FLAG(bool, enable_prefix_caching, true, "reuse the cache of prompts that begin alike");
 ABSL_FLAG(std::string, dtype, "auto", "of weights: auto, float32, bfloat16");
 ABSL_FLAG(std::string, kv_cache_dtype, "auto",
-          "of the cache: auto (as --dtype), float32, bfloat16");
+          "of the cache: auto (fp8 where the model is served with it, else as --dtype), float32, "
+          "bfloat16, fp8");
+ABSL_FLAG(std::string, numerics, "serving",
+          "serving or reference (no activation is quantised), where the model has both");
+ABSL_FLAG(bool, enable_expert_parallel, false,
+          "split routed experts whole over the ranks, instead of each expert");
 ABSL_FLAG(std::string, load_format, "auto", "auto, safetensors, dummy (random weights)");
 ABSL_FLAG(int32_t, num_gpu_blocks_override, 0, "cache blocks; 0 = by memory");
 ABSL_FLAG(int64_t, kv_cache_memory_bytes, 0, "cache of each rank; 0 = by --gpu-memory-utilization");
@@ -112,6 +119,8 @@ ControllerFlags ReadFlags(const std::vector<std::string>& words) {
           .enable_prefix_caching = absl::GetFlag(FLAGS_enable_prefix_caching),
           .dtype = absl::GetFlag(FLAGS_dtype),
           .kv_cache_dtype = absl::GetFlag(FLAGS_kv_cache_dtype),
+          .numerics = absl::GetFlag(FLAGS_numerics),
+          .enable_expert_parallel = absl::GetFlag(FLAGS_enable_expert_parallel),
           .load_format = absl::GetFlag(FLAGS_load_format),
           .num_gpu_blocks_override = absl::GetFlag(FLAGS_num_gpu_blocks_override),
           .kv_cache_memory_bytes = absl::GetFlag(FLAGS_kv_cache_memory_bytes),
@@ -146,6 +155,7 @@ absl::StatusOr<WorkerHubOptions> ReadHubOptions(const ControllerFlags& flags) {
   hub.port = absl::GetFlag(FLAGS_worker_port);
   ASSIGN_OR_RETURN(hub.secret, ClusterSecret(absl::GetFlag(FLAGS_cluster_secret_file)));
   hub.build_version = std::string(kBuildVersion);
+  hub.custom_all_reduce = !absl::GetFlag(FLAGS_disable_custom_all_reduce);
   if (flags.load_format != "dummy") {
     ASSIGN_OR_RETURN(hub.model_fingerprint, RunnerModelFactory().Fingerprint(flags.model));
   }

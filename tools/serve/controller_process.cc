@@ -110,7 +110,9 @@ absl::Status ControllerProcess::LoadLocal() {
                    }));
   console_.EndProgress();
   std::vector<RankRoom> rooms;
-  for (const RankMemory& memory : executor->memory()) rooms.push_back({"localhost", memory});
+  for (const RankMemory& memory : executor->memory()) {
+    rooms.push_back({.host = "localhost", .memory_id = "", .memory = memory});
+  }
   const PageRequest request = {.num_pages = config.num_pages,
                                .kv_cache_memory_bytes = config.kv_cache_memory_bytes,
                                .memory_utilization = config.memory_utilization,
