@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -196,6 +197,40 @@ absl::Status NcclCommunicator::AllGather(const TensorView& in, const int64_t* co
     }
     const ncclResult_t ended = ncclGroupEnd();  // also after an error: it closes the group
     return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  });
+}
+
+absl::Status NcclCommunicator::AllToAll(const TensorView& in, const int64_t* send,
+                                        const TensorView& out, const int64_t* receive,
+                                        Stream stream) {
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "in", in));
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "out", out));
+  const int64_t to_send = std::accumulate(send, send + size_, int64_t{0});
+  const int64_t to_receive = std::accumulate(receive, receive + size_, int64_t{0});
+  if (in.dtype != out.dtype || in.size() != to_send || out.size() != to_receive) {
+    return absl::InvalidArgumentError(absl::StrCat("AllToAll: in ", in.ToString(), ", out ",
+                                                   out.ToString(), ", want ", to_send,
+                                                   " elements in and ", to_receive, " out"));
+  }
+  const int64_t width = DTypeBytes(in.dtype);
+  return Enqueue("AllToAll", [&] {
+    ncclResult_t result = ncclGroupStart();
+    if (result != ncclSuccess) return result;
+    const auto going = [&] { return result == ncclSuccess || result == ncclInProgress; };
+    const std::byte* from = in.as<std::byte>();
+    std::byte* to = out.as<std::byte>();
+    for (int32_t r = 0; r < size_; ++r) {
+      const size_t sent = static_cast<size_t>(send[r] * width);
+      const size_t received = static_cast<size_t>(receive[r] * width);
+      if (sent > 0 && going()) result = ncclSend(from, sent, ncclUint8, r, comm_, ToCuda(stream));
+      if (received > 0 && going()) {
+        result = ncclRecv(to, received, ncclUint8, r, comm_, ToCuda(stream));
+      }
+      from += sent;
+      to += received;
+    }
+    const ncclResult_t ended = ncclGroupEnd();  // also after an error: it closes the group
+    return going() ? ended : result;
   });
 }
 

@@ -36,6 +36,8 @@ class NcclCommunicator final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream stream) override;
   absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                          Stream stream) override;
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override;
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override;
   absl::Status Barrier(Stream stream) override;
   void Abort() override;

@@ -36,9 +36,10 @@ struct ForwardBatch {
 // Worker thread. Borrows; all outlive the call.
 struct ForwardContext {
   const OpContext& op;
-  Communicator& comm;
+  Communicator& comm;  // of the ranks that share the batch
   const KvCache& cache;
   const PagedAttentionPlan& attention_plan;  // of Model::PlanAttention for the batch
+  Communicator* world = nullptr;  // of the ranks of all batches; null where that is `comm`
 };
 
 // The largest step that a model must have workspace for.

@@ -33,10 +33,9 @@ absl::Status MoeLayer::LoadRouter(const std::string& prefix, LoadContext& ctx) {
   ASSIGN_OR_RETURN(gate_,
                    StoredLinearLayer::Load(WholeMatrix(prefix, experts, config_.hidden_size), ctx));
   if (config_.hash_ids > 0) {
-    ASSIGN_OR_RETURN(
-        table_, ctx.weights.Load(MatrixPart(prefix + ".tid2eid", config_.hash_ids, config_.chosen,
-                                            {0, config_.hash_ids}, {0, config_.chosen}),
-                                 DType::kI32));
+    ASSIGN_OR_RETURN(table_, ctx.weights.Load(IndexPart(prefix + ".tid2eid", config_.hash_ids,
+                                                        config_.chosen, experts),
+                                              DType::kI32));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(
@@ -55,12 +54,20 @@ absl::Status MoeLayer::LoadExperts(const std::string& prefix, LoadContext& ctx) 
   if (!ctx.expert_parallel) {
     ASSIGN_OR_RETURN(config.part,
                      CutColumns(prefix + ".0.w2", config_.hidden_size, config_.width, ctx));
-  } else if (config_.num_experts < ctx.size) {
+  } else if (config_.num_experts < ctx.world_size) {
     return absl::InvalidArgumentError(absl::StrCat(prefix, ": ", config_.num_experts,
-                                                   " experts for ", ctx.size,
+                                                   " experts for ", ctx.world_size,
                                                    " ranks (--enable-expert-parallel)"));
   } else {
-    config.experts = BalancedRange(config_.num_experts, ctx.size, ctx.rank);
+    config.experts = BalancedRange(config_.num_experts, ctx.world_size, ctx.world_rank);
+  }
+  if (ctx.expert_parallel && ctx.world_size > ctx.size) {
+    exchange_.emplace(ExpertExchangeConfig{.hidden_size = config_.hidden_size,
+                                           .num_experts = config_.num_experts,
+                                           .chosen = config_.chosen,
+                                           .tensor_rank = ctx.rank,
+                                           .tensor_size = ctx.size,
+                                           .world_size = ctx.world_size});
   }
   ASSIGN_OR_RETURN(experts_, StoredExperts::Load(config, prefix, ctx));
   return absl::OkStatus();
@@ -88,6 +95,21 @@ absl::Status MoeLayer::Route(const OpContext& op, const ForwardBatch& batch, con
                               .scaling = config_.scaling});
 }
 
+absl::Status MoeLayer::AddRouted(ForwardContext& ctx, const TensorView& x, const Routes& routes,
+                                 const TensorView& out) const {
+  WorkspaceScope scope(ctx.op.workspace);
+  const Range tokens = exchange_.has_value() ? exchange_->OwnTokens(x.dim(0)) : Range{0, x.dim(0)};
+  ASSIGN_OR_RETURN(const TensorView routed,
+                   TakeActivation(scope, ctx.op, DType::kF32, tokens.size(), config_.hidden_size));
+  if (exchange_.has_value()) {
+    RETURN_IF_ERROR(exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, routed));
+  } else {
+    RETURN_IF_ERROR(experts_.Forward(ctx.op, x, routes.experts, routes.weights, routed));
+  }
+  const TensorView sum = out.Rows(tokens.begin, tokens.end);
+  return Add(ctx.op, {.a = routed, .b = sum, .y = sum});
+}
+
 absl::Status MoeLayer::Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& x,
                                const TensorView& out) const {
   WorkspaceScope scope(ctx.op.workspace);
@@ -97,12 +119,9 @@ absl::Status MoeLayer::Forward(ForwardContext& ctx, const ForwardBatch& batch, c
                    TakeActivation(scope, ctx.op, DType::kI32, tokens, config_.chosen));
   ASSIGN_OR_RETURN(routes.weights,
                    TakeActivation(scope, ctx.op, DType::kF32, tokens, config_.chosen));
-  ASSIGN_OR_RETURN(const TensorView routed,
-                   TakeActivation(scope, ctx.op, DType::kF32, tokens, config_.hidden_size));
   RETURN_IF_ERROR(Route(ctx.op, batch, x, routes));
-  RETURN_IF_ERROR(experts_.Forward(ctx.op, x, routes.experts, routes.weights, routed));
   RETURN_IF_ERROR(shared_.Forward(ctx.op, x, out));
-  RETURN_IF_ERROR(Add(ctx.op, {.a = routed, .b = out, .y = out}));
+  RETURN_IF_ERROR(AddRouted(ctx, x, routes, out));
   return ctx.comm.AllReduceSum(out, ctx.op.stream);
 }
 
@@ -110,10 +129,12 @@ int64_t MoeLayer::WorkspaceBytes(Device& device, const LargestStep& limits) cons
   const int64_t t = limits.tokens;
   const int64_t router =
       ActivationBytes(DType::kF32, t, config_.num_experts) + gate_.WorkspaceBytes(device);
+  const int64_t experts = exchange_.has_value()
+                              ? exchange_->WorkspaceBytes(device, limits, experts_)
+                              : experts_.WorkspaceBytes(device);
   return 2 * ActivationBytes(DType::kF32, t, config_.chosen) +
          ActivationBytes(DType::kF32, t, config_.hidden_size) +
-         std::max(
-             {router, experts_.WorkspaceBytes(device), shared_.WorkspaceBytes(device, limits)});
+         std::max({router, experts, shared_.WorkspaceBytes(device, limits)});
 }
 
 }  // namespace millrace

@@ -1,12 +1,15 @@
 // DeepSeek-V4's mixture of experts: a router, routed experts and a shared one. Routed experts are
-// split over the ranks, whole or by width; the router is whole on each.
+// split over the ranks, whole or by width; whole ones also over the ranks of other batches, to
+// which tokens travel. The router is whole on each.
 #ifndef ENGINE_LAYERS_MOE_LAYER_H_
 #define ENGINE_LAYERS_MOE_LAYER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/layers/expert_exchange.h"
 #include "engine/layers/forward_context.h"
 #include "engine/layers/stored_experts.h"
 #include "engine/layers/stored_linear_layer.h"
@@ -51,6 +54,9 @@ class MoeLayer final {
   MoeLayer() = default;
   absl::Status LoadRouter(const std::string& prefix, LoadContext& ctx);
   absl::Status LoadExperts(const std::string& prefix, LoadContext& ctx);
+  // Adds the routed experts' part, or a summand of it, to `out`.
+  absl::Status AddRouted(ForwardContext& ctx, const TensorView& x, const Routes& routes,
+                         const TensorView& out) const;
   absl::Status Route(const OpContext& op, const ForwardBatch& batch, const TensorView& x,
                      const Routes& routes) const;
 
@@ -59,6 +65,7 @@ class MoeLayer final {
   Weight bias_;   // [E] f32; empty with a table
   Weight table_;  // [hash_ids, chosen] i32; empty without
   StoredExperts experts_;
+  std::optional<ExpertExchange> exchange_;  // where other batches' ranks hold experts too
   StoredMlp shared_;
 };
 

@@ -55,7 +55,6 @@ void AddPieces(const StoredPart& part, const StoredLayout& layout, Pieces& piece
 
 // [count * rows, cols] as [count, rows, cols].
 TensorView Stacked(const TensorView& t, int64_t count) {
-  if (t.data == nullptr) return TensorView();
   return TensorView::Of(t.data, t.dtype, {count, t.dim(0) / count, t.dim(1)}, t.device);
 }
 

@@ -33,6 +33,19 @@ absl::Status CheckKind(const WeightSource& source, const TensorSpec& wanted) {
       ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
 }
 
+// `host`: the part as int32, aligned to nothing.
+absl::Status CheckIndices(const WeightPart& part, const char* host) {
+  for (int64_t i = 0; i < Elements(part); ++i) {
+    int32_t index = 0;
+    std::memcpy(&index, host + i * int64_t{sizeof(index)}, sizeof(index));
+    if (index >= 0 && index < part.index_limit) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuotedTensor(part.tensor.name),
+                                                   " holds ", index, ", want 0 to ",
+                                                   part.index_limit - 1));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 WeightPart ScalarPart(std::string name) { return {{std::move(name), {}}, {}}; }
@@ -44,6 +57,12 @@ WeightPart VectorPart(std::string name, int64_t size, Range part) {
 WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part,
                       Range col_part) {
   return {{std::move(name), {rows, cols}}, {row_part, col_part}};
+}
+
+WeightPart IndexPart(std::string name, int64_t rows, int64_t cols, int64_t limit) {
+  WeightPart part = MatrixPart(std::move(name), rows, cols, {0, rows}, {0, cols});
+  part.index_limit = limit;
+  return part;
 }
 
 absl::StatusOr<Weight> WeightLoader::Load(absl::Span<const WeightPart> parts, DType dtype) {
@@ -83,14 +102,16 @@ absl::StatusOr<Weight> WeightLoader::Take(absl::Span<const WeightPart> parts, Re
   }
   const int64_t bytes = elements * DTypeBytes(reading.dtype);
   bytes_ += bytes;
-  if (recording()) return Weight();
-
   Weight weight;
-  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  if (!recording()) {
+    ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  }
   void* data = weight.memory.data();
-  weight.view = rank < 2 ? TensorView::Of(data, reading.dtype, {rows}, device_->type())
-                         : TensorView::Of(data, reading.dtype, {rows, parts[0].ranges[1].size()},
-                                          device_->type());
+  const DeviceType type = recording() ? DeviceType::kCpu : device_->type();
+  weight.view = rank < 2
+                    ? TensorView::Of(data, reading.dtype, {rows}, type)
+                    : TensorView::Of(data, reading.dtype, {rows, parts[0].ranges[1].size()}, type);
+  if (recording()) return weight;
   RETURN_IF_ERROR(Fill(parts, reading, static_cast<char*>(data)));
   RETURN_IF_ERROR(ring_->Finish());
   if (progress_) progress_(bytes_, total_);
@@ -162,6 +183,7 @@ absl::Status WeightLoader::Read(absl::Span<const WeightPart> parts, Reading read
       RETURN_IF_ERROR(reading.raw
                           ? source_->ReadRaw(name, part.ranges, host + begins[i])
                           : source_->Read(name, part.ranges, reading.dtype, host + begins[i]));
+      if (reading.dtype == DType::kI32) RETURN_IF_ERROR(CheckIndices(part, host + begins[i]));
     }
     return absl::OkStatus();
   };

@@ -41,13 +41,17 @@ struct TensorSpec {
 struct WeightPart {
   TensorSpec tensor;          // of rank 0, 1 or 2
   std::vector<Range> ranges;  // one per dimension
+  int64_t index_limit = 0;    // of indices: each must be in [0, index_limit)
 };
 
 WeightPart ScalarPart(std::string name);
 WeightPart VectorPart(std::string name, int64_t size, Range part);
 WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part, Range col_part);
+// The whole of a matrix of integers below `limit`.
+WeightPart IndexPart(std::string name, int64_t rows, int64_t cols, int64_t limit);
 
-// Owns a weight in device memory. Empty when it was only recorded.
+// Owns a weight in device memory. Empty when it was only recorded; the view has the sizes that it
+// will have, and no data.
 struct Weight {
   Buffer memory;
   TensorView view;
@@ -74,7 +78,7 @@ class WeightLoader final {
   const WeightSource& source() const { return *source_; }
 
   // The parts, stacked along their first dimension, as one dense tensor of `dtype`: f32 or bf16 of
-  // floats, i32 of indices. Scalars become a vector. A tensor may have several parts.
+  // floats, i32 of indices (IndexPart). Scalars become a vector. A tensor may have several parts.
   // REQUIRES: at least one part, all of one rank and, in rank 2, with equally many columns.
   absl::StatusOr<Weight> Load(absl::Span<const WeightPart> parts, DType dtype);
   absl::StatusOr<Weight> Load(const WeightPart& part, DType dtype) {
@@ -123,7 +127,10 @@ struct LoadContext {
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
   DeviceType device = DeviceType::kCpu;
   ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
-  bool expert_parallel = false;  // whole experts by rank instead of a part of each
+  // Whole experts by rank, of the world's, instead of a part of each.
+  bool expert_parallel = false;
+  int32_t world_rank = 0;  // of all ranks that step together: tensor groups, one after the other
+  int32_t world_size = 1;
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/weights/deepseek_v4_tensors.h"
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
 #include "kernels/hyper_connection/hyper_connection.h"
@@ -167,7 +168,7 @@ absl::StatusOr<std::unique_ptr<Model>> DeepSeekV4Model::Load(const ModelConfig& 
 }
 
 bool DeepSeekV4Model::IsIgnorable(const ModelConfig&, const std::string& tensor) {
-  return std::string_view(tensor).starts_with("mtp.");
+  return IsDeepSeekV4Mtp(tensor);
 }
 
 absl::Status DeepSeekV4Model::PlanAttention(const PagedAttentionTarget&, const ForwardBatch&,

@@ -41,7 +41,9 @@ LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, Dev
           .device = device,
           .rounding = placement.numerics == Numerics::kServing ? ActivationRounding::kFp8Per128
                                                                : ActivationRounding::kNone,
-          .expert_parallel = placement.expert_parallel};
+          .expert_parallel = placement.expert_parallel,
+          .world_rank = placement.world_rank,
+          .world_size = placement.world_size};
 }
 
 }  // namespace
@@ -55,21 +57,24 @@ DType DefaultCacheDType(const ModelConfig& config, Numerics numerics, DType weig
 
 absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlacement& placement,
                                       const WeightSource& source, Device& device,
-                                      const LoadProgress& progress) {
+                                      const LoadHooks& hooks) {
   ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
 
+  LoadedModel loaded;
   WeightLoader recorder(source);
   LoadContext dry = ContextOf(recorder, placement, device.type());
-  RETURN_IF_ERROR(entry->load(config, placement, dry).status());
+  ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, dry));
+  loaded.weight_bytes = recorder.bytes();
   RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
-    return entry->is_ignorable(config, name);
+    const bool ignorable = entry->is_ignorable(config, name);
+    if (ignorable) ++loaded.skipped_tensors;
+    return ignorable;
   }));
+  if (hooks.check) RETURN_IF_ERROR(hooks.check(loaded));
 
-  WeightLoader reader(source, device, recorder.bytes(), progress);
+  WeightLoader reader(source, device, recorder.bytes(), hooks.progress);
   LoadContext ctx = ContextOf(reader, placement, device.type());
-  LoadedModel loaded;
   ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, ctx));
-  loaded.weight_bytes = reader.bytes();
   return loaded;
 }
 

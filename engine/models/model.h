@@ -19,6 +19,8 @@ struct ModelPlacement {
   bool expert_parallel = false;
   int32_t rank = 0;  // of the tensor-parallel group
   int32_t size = 1;
+  int32_t world_rank = 0;  // of all ranks that step together
+  int32_t world_size = 1;
 };
 
 // Immutable after load. Worker thread. All ranks of a group make the same calls with the same

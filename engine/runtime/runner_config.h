@@ -23,6 +23,8 @@ struct RunnerConfig {
   DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for a model's own FP8 rows
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;  // whole experts by rank instead of a part of each
+  // Groups of ranks with a batch each, which step together. Sizes below are of one group.
+  int32_t data_parallel_size = 1;
   int32_t page_tokens = 16;
   int32_t max_num_seqs = 64;              // slots
   int32_t max_num_batched_tokens = 2048;  // tokens of one step
@@ -49,6 +51,7 @@ struct RankMemory {
   int64_t workspace_bytes = 0;  // activations, scratch and per-sequence state at their largest
   int64_t bytes_per_page = 0;   // cache of all layers, this rank
   int64_t available_bytes = 0;  // free for the cache
+  int64_t skipped_tensors = 0;  // of the checkpoint, that the model does not use
 };
 
 }  // namespace millrace

@@ -145,9 +145,10 @@ absl::StatusOr<StoredLayout> FindStoredLayout(const WeightSource& source, const 
     case FileDType::kF8E4M3:
       return Fp8(m);
     case FileDType::kI8:
-    case FileDType::kU8:
-      if (group.Has("scale")) return MxFp4(m);
-      return NvFp4(m, {"weight", "weight_scale_2", "input_scale"});
+    case FileDType::kU8: {
+      const bool nvfp4 = group.Has("weight_scale") || group.Has("weight_scale_2");
+      return nvfp4 ? NvFp4(m, {"weight", "weight_scale_2", "input_scale"}) : MxFp4(m);
+    }
     default:
       return group.Refuse(weight,
                           absl::StrCat("is stored as ", std::string(FileDTypeName(weight.dtype)),

@@ -58,8 +58,7 @@ struct IndexScratch {
   int64_t scores;  // of a token, and as many to order them in
 };
 
-// One call. Tokens are taken in groups of as many as there are threads, so that the scores of a few
-// tokens suffice for any batch, and a lone token's are still made by all threads.
+// One call. Each thread has room for one token, so that little memory suffices for any batch.
 class IndexRun final {
  public:
   IndexRun(const IndexSelectArgs& args, const IndexScratch& sizes, int64_t threads, float* scratch)
@@ -67,7 +66,8 @@ class IndexRun final {
 
   int64_t tokens() const { return batch_.tokens(); }
 
-  // Token `place` of the group: its queries as floats, times what serving numerics do to them.
+  // Token t, in the room of thread `place`: its queries as floats, times what serving numerics do
+  // to them.
   void Prepare(int64_t t, int64_t place) const {
     if (!NeedsScores(t)) return;
     const int64_t heads = args_.q.dim(1), dim = args_.q.dim(2);
@@ -98,7 +98,11 @@ class IndexRun final {
                    .heads = heads,
                    .dim = dim,
                    .pages = batch_.Pages(batch_.SequenceOf(t)),
-                   .keys = args_.keys,
+                   .keys = args_.keys.data,
+                   .keys_dtype = args_.keys.dtype,
+                   .page_stride = args_.keys.stride(0),
+                   .key_stride = args_.keys.stride(2),
+                   .page_entries = args_.keys.dim(2),
                    .begin = begin,
                    .end = end,
                    .scores = scores,
@@ -141,26 +145,39 @@ class IndexRun final {
   float* const scratch_;
 };
 
-// Tokens [begin, end), at most one a thread.
-void RunGroup(const IndexRun& run, ThreadPool& pool, int64_t begin, int64_t end) {
+// Many tokens: each by one thread, one after the other as threads come free.
+void RunManyTokens(const IndexRun& run, ThreadPool& pool) {
+  const IndexKernels& kernels = KernelsFor(pool.isa());
+  std::atomic<int64_t> next{0};
+  pool.ParallelFor(pool.threads(), 1, [&](int64_t, int64_t, int thread) {
+    for (int64_t t = next.fetch_add(1); t < run.tokens(); t = next.fetch_add(1)) {
+      run.Prepare(t, thread);
+      for (int64_t unit = 0; unit < run.Units(t); ++unit) {
+        run.Score(kernels, t, thread, unit, thread);
+      }
+      run.Select(t, thread);
+    }
+  });
+}
+
+// Tokens [begin, end), at most one a thread, each by all threads.
+void RunFewTokens(const IndexRun& run, ThreadPool& pool, int64_t begin, int64_t end) {
   const IndexKernels& kernels = KernelsFor(pool.isa());
   const int64_t size = end - begin;
   int64_t units = 0;
-  for (int64_t t = begin; t < end; ++t) units = std::max(units, run.Units(t));
-  if (units > 0) {
-    pool.ParallelFor(size, 1, [&](int64_t from, int64_t to, int) {
-      for (int64_t i = from; i < to; ++i) run.Prepare(begin + i, i);
-    });
-    std::atomic<int64_t> next{0};
-    pool.ParallelFor(pool.threads(), 1, [&](int64_t, int64_t, int thread) {
-      for (int64_t w = next.fetch_add(1); w < units * size; w = next.fetch_add(1)) {
-        const int64_t place = w % size;
-        if (w / size < run.Units(begin + place)) {
-          run.Score(kernels, begin + place, place, w / size, thread);
-        }
-      }
-    });
+  for (int64_t t = begin; t < end; ++t) {
+    run.Prepare(t, t - begin);
+    units = std::max(units, run.Units(t));
   }
+  std::atomic<int64_t> next{0};
+  pool.ParallelFor(std::min<int64_t>(pool.threads(), units * size), 1,
+                   [&](int64_t, int64_t, int thread) {
+                     for (int64_t w = next.fetch_add(1); w < units * size; w = next.fetch_add(1)) {
+                       const int64_t place = w % size, unit = w / size;
+                       if (unit >= run.Units(begin + place)) continue;
+                       run.Score(kernels, begin + place, place, unit, thread);
+                     }
+                   });
   pool.ParallelFor(size, 1, [&](int64_t from, int64_t to, int) {
     for (int64_t i = from; i < to; ++i) run.Select(begin + i, i);
   });
@@ -187,8 +204,12 @@ absl::Status IndexSelectCpu(const OpContext& ctx, const IndexSelectArgs& args) {
   WorkspaceScope workspace(ctx.workspace);
   ASSIGN_OR_RETURN(void* scratch, workspace.Take(ScratchBytes(pool.threads(), sizes)));
   const IndexRun run(args, sizes, pool.threads(), static_cast<float*>(scratch));
+  if (run.tokens() >= 2 * pool.threads()) {
+    RunManyTokens(run, pool);
+    return absl::OkStatus();
+  }
   for (int64_t t = 0; t < run.tokens(); t += pool.threads()) {
-    RunGroup(run, pool, t, std::min<int64_t>(run.tokens(), t + pool.threads()));
+    RunFewTokens(run, pool, t, std::min<int64_t>(run.tokens(), t + pool.threads()));
   }
   return absl::OkStatus();
 }

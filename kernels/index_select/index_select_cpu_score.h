@@ -58,13 +58,13 @@ template <int kLanes, typename T>
 void ScoreEntries(const IndexScores& s) {
   PackQueries<kLanes>(s);
   float* widened = s.scratch + IndexPaddedHeads(s.heads) * (s.dim + 1);
-  const int64_t page_entries = s.keys.dim(2);
   for (int64_t first = s.begin; first < s.end; first += kIndexKeysTogether) {
     const float* keys[kIndexKeysTogether];
     for (int64_t j = 0; j < kIndexKeysTogether; ++j) {
       const int64_t entry = first + j < s.end ? first + j : s.end - 1;
-      const T* row = s.keys.as<T>() + s.pages[entry / page_entries] * s.keys.stride(0) +
-                     entry % page_entries * s.keys.stride(2);
+      const T* row = static_cast<const T*>(s.keys) +
+                     s.pages[entry / s.page_entries] * s.page_stride +
+                     entry % s.page_entries * s.key_stride;
       keys[j] = AsFloats(row, s.dim, widened + j * s.dim);
     }
     float scores[kIndexKeysTogether];
@@ -77,7 +77,7 @@ void ScoreEntries(const IndexScores& s) {
 
 template <int kLanes>
 void Score(const IndexScores& s) {
-  if (s.keys.dtype == DType::kF32) {
+  if (s.keys_dtype == DType::kF32) {
     ScoreEntries<kLanes, float>(s);
   } else {
     ScoreEntries<kLanes, BFloat16>(s);

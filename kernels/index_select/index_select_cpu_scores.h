@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/core/tensor_view.h"
+#include "kernels/core/dtype.h"
 
 namespace millrace {
 
@@ -15,7 +15,11 @@ struct IndexScores {
   int64_t heads = 0;
   int64_t dim = 0;
   const int32_t* pages = nullptr;  // of the token's sequence
-  TensorView keys;
+  const void* keys = nullptr;
+  DType keys_dtype = DType::kF32;
+  int64_t page_stride = 0;  // in elements
+  int64_t key_stride = 0;
+  int64_t page_entries = 0;
   int64_t begin = 0;
   int64_t end = 0;
   float* scores = nullptr;   // of entry 0

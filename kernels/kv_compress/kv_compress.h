@@ -62,8 +62,8 @@ struct KvCompressArgs {
 //
 // Tokens before this step's come from `state`, but those of the block before, where the entry is
 // the first of its block, from the carry of their page. So a sequence may start, or start again, at
-// position 0 or any multiple of a block, with whatever its slot held before; and however a sequence
-// is cut into steps, its rows are the same bit for bit.
+// position 0 or any multiple of a block (without overlap: of ratio), with whatever its slot held
+// before; and however a sequence is cut into steps, its rows are the same bit for bit.
 //
 // InvalidArgument for operands that do not fit together and, on the CPU, for lengths, pages or
 // slots out of range (nothing is written then); Unimplemented where the device has no kernel.

@@ -59,13 +59,13 @@ class LatentRun final {
         .dim = static_cast<int32_t>(dim),
         .scale = args_.scale,
         .pages = batch_.Pages(b),
-        .window_rows = args_.window_rows,
+        .window = LatentRowsOf(args_.window_rows),
         .first = std::max<int64_t>(0, position - args_.window + 1),
         .last = position,
         .scratch = scratch_ + thread * LatentScratchFloats(args_.q.dim(1), dim),
     };
     if (args_.compressed_rows) {
-      tile.compressed_rows = *args_.compressed_rows;
+      tile.compressed = LatentRowsOf(*args_.compressed_rows);
       tile.visible = (position + 1) / (args_.window_rows.dim(2) / args_.compressed_rows->dim(2));
     }
     if (args_.selected) {

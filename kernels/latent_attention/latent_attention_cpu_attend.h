@@ -1,6 +1,6 @@
 // Attention of one tile with an online softmax over blocks of keys, compiled once per instruction
 // set: include it inside an anonymous namespace of millrace, after latent_attention_cpu_tile.h,
-// latent_row.h, small_float.h and simd.h. No include guard on purpose.
+// latent_row.h and simd.h. No include guard on purpose.
 //
 // Heads lie along the lanes of a panel, so no head's arithmetic sees another's; the blocks are cut
 // from the token's own list of keys, so none sees another token's.
@@ -102,13 +102,6 @@ void AttendBlock(const LatentTile& tile, const LatentState& s, int keys) {
   }
 }
 
-inline LatentRows RowsOf(const TensorView& store) {
-  return {.data = static_cast<const char*>(store.data),
-          .page_bytes = store.stride(0) * DTypeBytes(store.dtype),
-          .page_rows = store.dim(2),
-          .dtype = store.dtype};
-}
-
 // Collects rows until a block is full.
 template <int kLanes>
 class KeyBlocks final {
@@ -144,15 +137,11 @@ template <int kLanes, typename T>
 void Attend(const LatentTile& tile) {
   const LatentState s = Start<kLanes, T>(tile);
   KeyBlocks<kLanes> blocks(tile, s);
-  const LatentRows window = RowsOf(tile.window_rows);
-  for (int64_t p = tile.first; p <= tile.last; ++p) blocks.Add(window, p);
-  if (tile.compressed_rows.rank != 0) {
-    const LatentRows compressed = RowsOf(tile.compressed_rows);
-    const int64_t entries = tile.selected == nullptr ? tile.visible : tile.num_selected;
-    for (int64_t i = 0; i < entries; ++i) {
-      const int64_t entry = tile.selected == nullptr ? i : tile.selected[i];
-      if (entry >= 0 && entry < tile.visible) blocks.Add(compressed, entry);
-    }
+  for (int64_t p = tile.first; p <= tile.last; ++p) blocks.Add(tile.window, p);
+  const int64_t entries = tile.selected == nullptr ? tile.visible : tile.num_selected;
+  for (int64_t i = 0; i < entries; ++i) {
+    const int64_t entry = tile.selected == nullptr ? i : tile.selected[i];
+    if (entry >= 0 && entry < tile.visible) blocks.Add(tile.compressed, entry);
   }
   blocks.Flush();
   for (int64_t n = 0; n < tile.heads; ++n) {

@@ -1,7 +1,6 @@
 #include "kernels/core/dtype.h"
 #include "kernels/latent_attention/latent_attention_cpu_tile.h"
 #include "kernels/latent_cache/latent_row.h"
-#include "kernels/lowp/small_float.h"
 #include "kernels/simd/simd.h"
 
 namespace millrace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/core/tensor_view.h"
+#include "kernels/latent_cache/latent_rows_cpu.h"
 
 namespace millrace {
 
@@ -20,10 +20,10 @@ struct LatentTile {
   float scale = 0;
 
   const int32_t* pages = nullptr;  // of the token's sequence
-  TensorView window_rows;
-  int64_t first = 0;  // positions of the window: first to last
+  LatentRows window;
+  int64_t first = 0;  // positions of the window's rows: first to last
   int64_t last = 0;
-  TensorView compressed_rows;         // rank 0 without any
+  LatentRows compressed;
   const int32_t* selected = nullptr;  // null: all entries below `visible`
   int64_t num_selected = 0;           // elements of `selected`
   int64_t visible = 0;                // entries that the token sees

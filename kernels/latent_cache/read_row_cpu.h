@@ -1,25 +1,21 @@
 // Reads rows of the latent cache on the CPU, compiled once per instruction set: include it inside
-// an anonymous namespace of millrace, after latent_row.h, small_float.h and simd.h. No include
+// an anonymous namespace of millrace, after latent_row.h, latent_rows_cpu.h and simd.h. No include
 // guard, and no includes, on purpose.
 
-// A store's pages.
-struct LatentRows {
-  const char* data = nullptr;
-  int64_t page_bytes = 0;
-  int64_t page_rows = 0;
-  DType dtype = DType::kF32;
-};
+// value = code * 2^(scale - 127), as latent_row.h has it, whose scales are never below 2^-22.
+inline float FloatOfBits(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
 
-// value = code * 2^(scale - 127), as latent_row.h has it: a code's exponent and mantissa moved to
-// where a float has them are the value times 2^-120, subnormals included.
 inline void ReadFp8Group(const uint8_t* codes, uint8_t scale, float* to) {
-  const float factor = kE8M0Values[scale];
+  constexpr uint32_t kNanBits = 0x7fc00000;
+  const float factor = FloatOfBits(scale == 255 ? kNanBits : uint32_t{scale} << 23);
   for (int i = 0; i < kFp8LatentGroup; ++i) {
+    // Exponent and mantissa where a float has them are the value times 2^-120, subnormals included.
     const uint32_t code = codes[i];
-    const uint32_t bits = (code & 0x80) << 24 | (code & 0x7f) << 20;
-    float x;
-    __builtin_memcpy(&x, &bits, sizeof(x));
-    to[i] = x * 0x1p120f * factor;
+    to[i] = FloatOfBits((code & 0x80) << 24 | (code & 0x7f) << 20) * 0x1p120f * factor;
   }
 }
 

@@ -17,8 +17,9 @@ absl::Status CheckStacks(const OpContext& ctx, const MoeExpertsArgs& a) {
   RETURN_IF_ERROR(CheckStoredMatrix("MoeExperts", "up", device, a.up));
   RETURN_IF_ERROR(CheckStoredMatrix("MoeExperts", "down", device, a.down));
   return ShapeChecker("MoeExperts", device)
-      .Require(a.up.count == a.gate.count && a.up.rows == a.gate.rows && a.up.cols == a.gate.cols,
-               "up must have the sizes of gate")
+      .Require(a.up.format == a.gate.format && a.up.count == a.gate.count &&
+                   a.up.rows == a.gate.rows && a.up.cols == a.gate.cols,
+               "up must have gate's format, number of matrices and sizes")
       .Require(
           a.down.count == a.gate.count && a.down.rows == a.gate.cols && a.down.cols == a.gate.rows,
           "down must have gate's number of matrices and its sizes exchanged")

@@ -67,6 +67,7 @@ LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& se
   config.runner.kv_dtype = setup.kv_dtype.value_or(setup.dtype);
   config.runner.numerics = setup.numerics;
   config.runner.expert_parallel = setup.expert_parallel;
+  config.runner.data_parallel_size = setup.groups;
   config.runner.page_tokens = setup.page_tokens;
   config.runner.enforce_eager = setup.enforce_eager;
   config.runner.max_num_seqs = setup.max_num_seqs;
@@ -92,6 +93,7 @@ std::unique_ptr<Engine> Start(const std::string& dir, const EngineSetup& setup) 
                        .max_chunk_tokens = setup.chunk,
                        .max_model_len = setup.max_model_len,
                        .max_waiting = 100,
+                       .data_parallel_size = setup.groups,
                        .enable_prefix_caching = setup.prefix_cache};
   std::unique_ptr<Engine> engine = *Engine::Create(options);
   EXPECT_TRUE(engine->SetExecutor(*std::move(executor), setup.pages).ok());

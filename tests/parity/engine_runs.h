@@ -34,6 +34,7 @@ struct EngineSetup {
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;
   int32_t threads = 2;  // of all ranks together
+  int32_t groups = 1;   // of `ranks` ranks each
 };
 
 struct Output {

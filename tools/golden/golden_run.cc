@@ -82,8 +82,9 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
   if (!options.worker_binary.empty()) {
     WorkerProcessesOptions processes;
     processes.runner = runner;
-    processes.ranks = options.tensor_parallel_size;
-    processes.threads_per_rank = std::max(1, options.threads / options.tensor_parallel_size);
+    processes.tensor_parallel_size = options.tensor_parallel_size;
+    processes.threads_per_rank =
+        std::max(1, options.threads / (options.tensor_parallel_size * options.data_parallel_size));
     processes.num_pages = num_pages;
     processes.device = options.device.type;
     processes.worker_binary = options.worker_binary;
@@ -115,6 +116,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
   runner.kv_dtype =
       options.kv_dtype.value_or(DefaultCacheDType(model, options.numerics, options.dtype));
   runner.expert_parallel = options.expert_parallel;
+  runner.data_parallel_size = options.data_parallel_size;
   runner.enforce_eager = options.enforce_eager;
   runner.page_tokens = page_tokens;
   runner.max_num_seqs = static_cast<int32_t>(cases.size());
@@ -132,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
   scheduler.max_num_batched_tokens = runner.max_num_batched_tokens;
   scheduler.max_chunk_tokens = options.chunk;
   scheduler.max_model_len = runner.max_model_len;
+  scheduler.data_parallel_size = runner.data_parallel_size;
   scheduler.enable_prefix_caching = options.prefix_cache;
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(std::move(engine_options)));
   RETURN_IF_ERROR(engine->SetExecutor(std::move(ready.executor), ready.num_pages));

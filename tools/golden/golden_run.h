@@ -27,6 +27,7 @@ struct GoldenOptions {
   DeviceChoice device;
   bool enforce_eager = false;
   int32_t tensor_parallel_size = 1;
+  int32_t data_parallel_size = 1;
   int32_t threads = 1;  // of all ranks together
   int32_t chunk = 0;    // most tokens of one sequence in a step; 0: prompts are computed whole
   bool prefix_cache = true;

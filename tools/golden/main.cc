@@ -31,7 +31,8 @@ ABSL_FLAG(std::string, numerics, "reference", "reference, or serving where the m
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false,
           "split experts over the ranks (models with experts)");
-ABSL_FLAG(int32_t, data_parallel_size, 1, "groups of ranks; golden runs one");
+ABSL_FLAG(int32_t, data_parallel_size, 1,
+          "groups of ranks, each with its own share of the cases; they step together");
 ABSL_FLAG(int32_t, chunk, 0, "most prompt tokens of one sequence in a step; 0: whole prompts");
 ABSL_FLAG(bool, prefix_cache, true, "reuse cached prefixes, and run all cases again for hits");
 ABSL_FLAG(int32_t, num_pages, 0,
@@ -47,9 +48,8 @@ constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
 
 absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
-    return absl::InvalidArgumentError(
-        "--data-parallel-size: groups do not change a result; golden runs one, so give 1");
+  if (absl::GetFlag(FLAGS_data_parallel_size) < 1) {
+    return absl::InvalidArgumentError("--data-parallel-size: want at least 1");
   }
   if (absl::GetFlag(FLAGS_tensor_parallel_size) < 1) {
     return absl::InvalidArgumentError("--tensor-parallel-size: want at least 1");
@@ -96,6 +96,7 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
   ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
   options.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
+  options.data_parallel_size = absl::GetFlag(FLAGS_data_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
   if (absl::GetFlag(FLAGS_processes)) {
@@ -146,9 +147,11 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
-      "%s: %s on %s, %s numerics, tensor parallel %d%s%s, %s, prefix cache %s\n", dir,
+      "%s: %s on %s, %s numerics, tensor parallel %d%s%s%s, %s, prefix cache %s\n", dir,
       std::string(DTypeName(options.dtype)), absl::GetFlag(FLAGS_device),
       std::string(NumericsName(options.numerics)), options.tensor_parallel_size,
+      options.data_parallel_size > 1 ? absl::StrCat(" in ", options.data_parallel_size, " groups")
+                                     : "",
       options.expert_parallel ? " with expert parallel" : "",
       options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",

@@ -36,6 +36,7 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   constexpr int64_t kMany = int64_t{1} << 20;
   const IntRange ranges[] = {
       {"tensor-parallel-size", f.tensor_parallel_size, 1, 1024},
+      {"data-parallel-size", f.data_parallel_size, 1, 1024},
       {"max-model-len", f.max_model_len, 0, int64_t{1} << 24},
       {"max-num-seqs", f.max_num_seqs, 1, 65536},
       {"max-num-batched-tokens", f.max_num_batched_tokens, 1, kMany},
@@ -66,11 +67,6 @@ absl::Status CheckNotBuilt(const ControllerFlags& f) {
     return absl::UnimplementedError(
         absl::StrCat("--pipeline-parallel-size=", f.pipeline_parallel_size,
                      " is not supported; split the model with --tensor-parallel-size"));
-  }
-  if (f.data_parallel_size != 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("--data-parallel-size=", f.data_parallel_size,
-                     " is not supported; run several controllers behind a gateway"));
   }
   return absl::OkStatus();
 }
@@ -140,6 +136,7 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
       runner.kv_dtype,
       ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));
   runner.expert_parallel = f.enable_expert_parallel;
+  runner.data_parallel_size = f.data_parallel_size;
   ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));
   runner.page_tokens = f.block_size > 0 ? f.block_size : DefaultPageTokens(config);
   runner.max_num_seqs = f.max_num_seqs;
@@ -162,6 +159,7 @@ void FillServed(const ControllerFlags& f, const RunnerConfig& runner, ServedMode
   model.max_model_len = runner.max_model_len;
   model.block_size = runner.page_tokens;
   model.max_num_seqs = runner.max_num_seqs;
+  model.data_parallel_size = runner.data_parallel_size;
   model.dtype = std::string(DTypeName(runner.dtype));
   model.kv_cache_dtype = std::string(CacheDTypeName(runner.kv_dtype));
   model.attention_backend = "MILLRACE_PAGED";
@@ -184,7 +182,8 @@ absl::StatusOr<ControllerConfig> ResolveConfig(const ControllerFlags& flags) {
   config.scheduler.max_model_len = config.runner.max_model_len;
   config.scheduler.max_waiting = flags.max_waiting;
   config.scheduler.enable_prefix_caching = flags.enable_prefix_caching;
-  config.world = flags.tensor_parallel_size;
+  config.scheduler.data_parallel_size = config.runner.data_parallel_size;
+  config.tensor_parallel_size = flags.tensor_parallel_size;
   config.num_pages = flags.num_gpu_blocks_override;
   config.kv_cache_memory_bytes = flags.kv_cache_memory_bytes;
   config.memory_utilization = flags.gpu_memory_utilization;

@@ -44,7 +44,7 @@ struct ControllerConfig {
   ServedModel model;
   RunnerConfig runner;
   SchedulerConfig scheduler;
-  int32_t world = 1;
+  int32_t tensor_parallel_size = 1;  // of each of runner.data_parallel_size groups
   int32_t num_pages = 0;
   int64_t kv_cache_memory_bytes = 0;
   double memory_utilization = 0;

@@ -64,7 +64,7 @@ TEST(ControllerConfig, RefusalsNameTheFlag) {
       {"--model", [](auto& f) { f.model = ""; }},
       {"--model", [](auto& f) { f.model = "/nonexistent"; }},
       {"--pipeline-parallel-size", [](auto& f) { f.pipeline_parallel_size = 2; }},
-      {"--data-parallel-size", [](auto& f) { f.data_parallel_size = 2; }},
+      {"--data-parallel-size", [](auto& f) { f.data_parallel_size = 0; }},
       {"--tensor-parallel-size", [](auto& f) { f.tensor_parallel_size = 0; }},
       {"--max-model-len", [](auto& f) { f.max_model_len = -1; }},
       {"--max-model-len", [](auto& f) { f.max_model_len = 4097; }},

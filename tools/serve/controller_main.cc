@@ -50,7 +50,8 @@ ABSL_FLAG(std::string, device, "cpu", "with --local: cpu, cuda or cuda:N");
 ABSL_FLAG(int32_t, threads, 0, "with --local: threads to compute with; 0 = all processors");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model (-tp, --tp-size)");
 ABSL_FLAG(int32_t, pipeline_parallel_size, 1, "1: more is not supported");
-ABSL_FLAG(int32_t, data_parallel_size, 1, "1: more is not supported");
+ABSL_FLAG(int32_t, data_parallel_size, 1,
+          "groups of --tensor-parallel-size ranks, each with its own requests (-dp, --dp-size)");
 ABSL_FLAG(int32_t, max_model_len, 0,
           "tokens of prompt and answer; 0 = what the model was made for");
 ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");

@@ -81,6 +81,11 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
                       WithCommas(memory.bytes_per_page), config.page_tokens,
                       static_cast<double>(memory.bytes_per_page) / config.page_tokens,
                       std::string(NumericsName(config.numerics))));
+  if (memory.skipped_tensors > 0) {
+    absl::StrAppend(&text, "\nSkipped ", WithCommas(memory.skipped_tensors),
+                    " tensors of the checkpoint that the model does not use (multi-token "
+                    "prediction, rotary tables)");
+  }
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
   absl::StrAppend(&text,
                   absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",

@@ -19,7 +19,7 @@ struct WorkerHubOptions {
 
   RunnerConfig config;            // handed to every rank
   std::string model_fingerprint;  // of config.model_dir; a worker's own must match. "": unchecked
-  int32_t world = 1;              // ranks of a group
+  int32_t world = 1;              // ranks of all of config.data_parallel_size groups
   int32_t vocab_size = 0;         // > 0; results outside of it are refused
   // GPUs: small sums over peer memory, where the ranks have it, instead of by NCCL.
   bool custom_all_reduce = true;

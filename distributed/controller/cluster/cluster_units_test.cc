@@ -30,7 +30,7 @@ const HelloRules kRules = {.build_version = "1.0",
                            .protocol_revision = "abc",
                            .model_fingerprint = "f00d",
                            .device_kind = "cpu",
-                           .world = 2};
+                           .tensor_parallel_size = 2};
 
 TEST(HelloCheckTest, TakesWhatFits) {
   worker::Hello hello = GoodHello();
