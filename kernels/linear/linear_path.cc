@@ -29,10 +29,10 @@ LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors)
   if (!same || inputs % 8 != 0 || inputs == 0) return kGeneric;
   if (!RowsOn16Bytes(args.x) || !RowsOn16Bytes(args.weight)) return kGeneric;
   const int64_t tokens = args.x.dim(0), rows = args.weight.dim(0);
-  const int shape = bf16 && inputs % kSkinnyPiece == 0 &&
-                            !GemmIsFaster(tokens, rows, multiprocessors)
-                        ? ChooseSkinnyShape(tokens, rows, multiprocessors)
-                        : -1;
+  const int shape =
+      bf16 && inputs % kSkinnyPiece == 0 && !GemmIsFaster(tokens, rows, multiprocessors)
+          ? ChooseSkinnyShape(tokens, rows, multiprocessors)
+          : -1;
   if (shape >= 0) return {.kernel = LinearCudaKernel::kSkinny, .shape = shape};
   const bool bias_fits = !args.bias || args.bias->dtype == args.y.dtype;
   const bool y_fits = bf16 || args.y.dtype == DType::kF32;

@@ -65,10 +65,17 @@ cell() {
 }
 
 logs=$(mktemp -d)
+kill_tree() {
+  local child
+  for child in $(pgrep -P "$1"); do kill_tree "$child"; done
+  kill "$1" 2>/dev/null
+}
+
 # Also when it is stopped: a test left behind would spoil whatever is timed next.
 stop() {
+  local job
   trap - EXIT
-  kill $(jobs -rp) 2>/dev/null
+  for job in $(jobs -rp); do kill_tree "$job"; done
   rm -rf "$logs"
 }
 trap stop EXIT
