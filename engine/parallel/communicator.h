@@ -59,6 +59,8 @@ struct RankGroups {
 
   Communicator& tensor;  // those that share a batch
   Communicator& world;   // those of all batches, which step together
+  // Ranks, this one among them, that are known to share its device's memory.
+  int32_t sharing_memory = 1;
 };
 
 // The communicator of a group of one: every collective is a no-op or a copy.

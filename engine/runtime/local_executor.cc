@@ -177,7 +177,9 @@ LocalExecutor::LocalExecutor(int32_t tensor_size, int32_t data_size)
         tensor_groups_.empty()
             ? world
             : tensor_groups_[static_cast<size_t>(r / tensor_size)]->communicator(r % tensor_size);
-    ranks_.push_back(std::make_unique<Rank>(RankGroups(tensor, world)));
+    RankGroups groups(tensor, world);
+    groups.sharing_memory = world_.size();
+    ranks_.push_back(std::make_unique<Rank>(groups));
   }
 }
 

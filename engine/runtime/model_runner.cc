@@ -99,15 +99,17 @@ absl::Status ModelRunner::CheckRoom(const LoadedModel& planned) const {
   const int64_t pages = Limits(/*num_pages=*/0).max_pages_per_sequence();
   const int64_t cache = pages * spec.bytes_per_page(config_.page_tokens);
   const int64_t needed = planned.weight_bytes + activations + cache;
-  if (needed <= properties.free_bytes) return absl::OkStatus();
+  const int32_t sharing = groups_.sharing_memory;
+  if (needed <= properties.free_bytes / sharing) return absl::OkStatus();
   const auto gib = [](int64_t bytes) {
     return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
   };
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the model needs ", gib(needed), " of memory on this rank (of ", comm_.size(), ") and ",
-      gib(properties.free_bytes), " are available (", properties.name, "): weights ",
-      gib(planned.weight_bytes), ", activations ", gib(activations), ", cache of one sequence ",
-      gib(cache), ". Raise --tensor-parallel-size (now ", comm_.size(),
+      "the model needs ", gib(needed), " of memory on this rank (of ", groups_.world.size(),
+      ") and ", gib(properties.free_bytes), " are available",
+      sharing > 1 ? absl::StrCat(" to ", sharing, " ranks") : "", " (", properties.name,
+      "): weights ", gib(planned.weight_bytes), ", activations ", gib(activations),
+      ", cache of one sequence ", gib(cache), ". Raise --tensor-parallel-size (now ", comm_.size(),
       ") to split the weights, lower --max-num-batched-tokens (now ",
       config_.max_num_batched_tokens, ") for the activations, or --max-model-len (now ",
       config_.max_model_len, ") for the cache"));

@@ -141,7 +141,7 @@ TEST(MemoryPlanTest, FlashOnASmallMachine) {
   config.load_format = LoadFormat::kDummy;
   config.page_tokens = 128;
   config.max_model_len = 4096;
-  const absl::Status status = ModelRunner::Create(config, device, comm, {}).status();
+  const absl::Status status = ModelRunner::Create(config, device, RankGroups(comm), {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(device.allocations, 0);
   const std::string message(status.message());
@@ -156,6 +156,23 @@ TEST(MemoryPlanTest, FlashOnASmallMachine) {
         std::string("--max-model-len (now 4096)")}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
+}
+
+TEST(MemoryPlanTest, RanksOfOneProcessShareTheMemory) {
+  SmallDevice device(200 * kGiB);  // enough for one
+  SingleRank comm(device);
+  RunnerConfig config;
+  config.model_dir = FlashFolder();
+  config.load_format = LoadFormat::kDummy;
+  config.page_tokens = 128;
+  config.max_model_len = 4096;
+  RankGroups groups(comm);
+  groups.sharing_memory = 2;
+  const absl::Status status = ModelRunner::Create(config, device, groups, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(std::string(status.message()).find("200.00 GiB are available to 2 ranks"),
+            std::string::npos)
+      << status;
 }
 
 }  // namespace
