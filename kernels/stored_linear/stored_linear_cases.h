@@ -1,4 +1,4 @@
-// Shapes of StoredLinear, for its test.
+// Shapes of StoredLinear, shared by test and bench.
 #ifndef KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
 #define KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
 
@@ -42,6 +42,13 @@ inline constexpr StoredLinearCase kStoredLinearServingCases[] = {
     {3, 4096, 512},
     {2, 4096, 1024},
     {2, 2048, 4096},
+};
+
+// What the benchmark times: such a matrix, for one token, a few, and a prefill.
+inline constexpr StoredLinearCase kStoredLinearServed[] = {
+    {1, 4096, 2048},
+    {6, 4096, 2048},
+    {256, 4096, 2048},
 };
 
 }  // namespace millrace
