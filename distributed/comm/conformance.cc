@@ -170,8 +170,7 @@ class Suite final {
     std::vector<int32_t> out(want.size(), -1);
     ASSIGN_OR_RETURN(Staged<int32_t> from, Staged<int32_t>::Of(bed_, in, DType::kI32));
     ASSIGN_OR_RETURN(Staged<int32_t> to, Staged<int32_t>::Of(bed_, out, DType::kI32));
-    RETURN_IF_ERROR(
-        c_.AllToAll(from.view(), send.data(), to.view(), receive.data(), bed_.stream));
+    RETURN_IF_ERROR(c_.AllToAll(from.view(), send.data(), to.view(), receive.data(), bed_.stream));
     RETURN_IF_ERROR(to.Fetch());
     if (out != want) return Wrong(c_, absl::StrCat("all-to-all of ", n, " x rank int32"));
     return absl::OkStatus();

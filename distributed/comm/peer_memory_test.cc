@@ -87,7 +87,90 @@ class RankRun final {
   Buffer x_, residual_, weight_, y_;
 };
 
-absl::Status RunRank(int32_t rank, int32_t size, KeyValueStore& store) {
+// 10^5 sums by graphs of a hundred, each sum of other numbers and another size than the one before:
+// a packet taken from an earlier call, or half of one, would show.
+class ManyRounds final {
+ public:
+  ManyRounds(Device& device, Stream stream, const PeerMemory& memory)
+      : device_(device), stream_(stream), memory_(memory) {}
+
+  absl::Status Run() {
+    for (Buffer* buffer : {&x_, &residual_, &y_}) {
+      ASSIGN_OR_RETURN(*buffer, device_.Allocate(kRows * kWidth * 2));
+    }
+    ASSIGN_OR_RETURN(weight_, device_.Allocate(kWidth * 2));
+    ASSIGN_OR_RETURN(zeros_, device_.Allocate(kRows * kWidth * 2));
+    ASSIGN_OR_RETURN(const Graph graph, Capture());
+    for (int64_t launch = 0; launch < kLaunches; ++launch) {
+      RETURN_IF_ERROR(Launch(graph, launch));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kWidth = 512;
+  static constexpr int64_t kCalls = 100;
+  static constexpr int64_t kLaunches = 1000;
+  static constexpr int64_t kRows = 8 * kCalls;  // a call has 8, of which it sums some
+  static int64_t Tokens(int64_t call) { return 1 + call * 5 % 8; }
+
+  TensorView View(const Buffer& buffer, int64_t begin, int64_t rows) const {
+    return TensorView::Of(buffer.data(), DType::kBF16, {kRows, kWidth}, DeviceType::kCuda)
+        .Rows(begin, begin + rows);
+  }
+
+  absl::StatusOr<Graph> Capture() {
+    RETURN_IF_ERROR(device_.BeginCapture(stream_));
+    RETURN_IF_ERROR(device_.Copy(residual_.data(), zeros_.data(), residual_.bytes(),
+                                 CopyKind::kDeviceToDevice, stream_));
+    int64_t row = 0;
+    for (int64_t call = 0; call < kCalls; ++call) {
+      const int64_t rows = Tokens(call);
+      RETURN_IF_ERROR(AllReduceRmsNorm(
+          {device_, stream_, workspace_},
+          {.peers = memory_.peers(),
+           .x = View(x_, row, rows),
+           .residual = View(residual_, row, rows),
+           .weight = TensorView::Of(weight_.data(), DType::kBF16, {kWidth}, DeviceType::kCuda),
+           .y = View(y_, row, rows),
+           .eps = 1e-5f}));
+      row += 8;
+    }
+    return device_.EndCapture(stream_);
+  }
+
+  absl::Status Launch(const Graph& graph, int64_t launch) {
+    const int64_t bytes = kRows * kWidth * 2;
+    std::vector<BFloat16> host(kRows * kWidth);
+    for (size_t i = 0; i < host.size(); ++i) {
+      host[i] = ToBFloat16(Number(memory_.peers().rank, launch, static_cast<int64_t>(i)));
+    }
+    RETURN_IF_ERROR(device_.Copy(x_.data(), host.data(), bytes, CopyKind::kHostToDevice, stream_));
+    RETURN_IF_ERROR(device_.Launch(graph, stream_));
+    RETURN_IF_ERROR(
+        device_.Copy(host.data(), residual_.data(), bytes, CopyKind::kDeviceToHost, stream_));
+    RETURN_IF_ERROR(device_.Synchronize(stream_));
+    for (size_t i = 0; i < host.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / kWidth;
+      float want = 0;  // where the call has no row
+      for (int32_t r = 0; r < memory_.peers().size && row % 8 < Tokens(row / 8); ++r) {
+        want += Number(r, launch, static_cast<int64_t>(i));
+      }
+      if (ToFloat(host[i]) != want) {
+        return absl::InternalError("a wrong sum in launch " + std::to_string(launch));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Device& device_;
+  const Stream stream_;
+  const PeerMemory& memory_;
+  Workspace workspace_;
+  Buffer x_, residual_, y_, weight_, zeros_;
+};
+
+absl::Status RunRank(int32_t rank, int32_t size, KeyValueStore& store, bool many) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCudaDevice(rank));
   ASSIGN_OR_RETURN(const Stream stream, device->CreateStream());
   ASSIGN_OR_RETURN(
@@ -96,6 +179,7 @@ absl::Status RunRank(int32_t rank, int32_t size, KeyValueStore& store) {
   RankRun run(*device, stream, *memory);
   absl::Status status = run.Prepare();
   for (int64_t round = 0; round < 500 && status.ok(); ++round) status = run.Round(round);
+  if (many && status.ok()) status = ManyRounds(*device, stream, *memory).Run();
   RETURN_IF_ERROR(store.Set("end/" + std::to_string(rank), ""));
   for (int32_t r = 0; r < size; ++r) {
     RETURN_IF_ERROR(store.Get("end/" + std::to_string(r), absl::Seconds(60)).status());
@@ -122,7 +206,8 @@ TEST(PeerMemoryOnAGpu, ThreadsOfOneProcess) {
     std::vector<absl::Status> results(static_cast<size_t>(size));
     std::vector<std::thread> threads;
     for (int32_t r = 0; r < size; ++r) {
-      threads.emplace_back([&, r] { results[static_cast<size_t>(r)] = RunRank(r, size, store); });
+      threads.emplace_back(
+          [&, r] { results[static_cast<size_t>(r)] = RunRank(r, size, store, /*many=*/true); });
     }
     for (std::thread& thread : threads) thread.join();
     for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
@@ -141,7 +226,7 @@ TEST(PeerMemoryTest, RefusesTheCpu) {
 // A rank that is a process: `peer_memory_test --rank=R SIZE FOLDER`.
 int RankMain(int32_t rank, int32_t size, const std::string& folder) {
   DirectoryStore store(folder);
-  const absl::Status status = RunRank(rank, size, store);
+  const absl::Status status = RunRank(rank, size, store, /*many=*/false);
   if (!status.ok()) std::cerr << "rank " << rank << ": " << status << "\n";
   return status.ok() ? 0 : 1;
 }

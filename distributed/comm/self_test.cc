@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/all_reduce/all_reduce.h"
 #include "kernels/core/dtype.h"
+#include "kernels/core/op_context.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -25,11 +27,7 @@ class SelfTest final {
     for (int64_t i = 0; i < kElements; ++i) host.push_back(Number(comm_.rank(), i));
     return OnDevice(
         "AllReduceSum", host, [&](const TensorView& x) { return comm_.AllReduceSum(x, Stream{}); },
-        [&](int64_t i) {
-          float sum = 0;
-          for (int32_t r = 0; r < comm_.size(); ++r) sum += Number(r, i);
-          return sum;
-        });
+        [&](int64_t i) { return Sum(i); });
   }
 
   absl::Status Broadcast() {
@@ -39,6 +37,37 @@ class SelfTest final {
     return OnDevice(
         "Broadcast", host, [&](const TensorView& x) { return comm_.Broadcast(x, root, Stream{}); },
         [&](int64_t i) { return Number(root, i); });
+  }
+
+  // Over peer memory, for groups that have it: a row of 256 whose residual becomes the sum.
+  absl::Status PeerSum() {
+    const AllReducePeers* peers = comm_.peers();
+    constexpr int64_t kWidth = 256;
+    if (peers == nullptr || !AllReduceRmsNormCovers(*peers, 1, kWidth)) return absl::OkStatus();
+    std::vector<BFloat16> host(3 * kWidth);  // x, residual and weight, y
+    for (int64_t i = 0; i < kWidth; ++i) host[i] = ToBFloat16(Number(comm_.rank(), i));
+    const int64_t bytes = static_cast<int64_t>(host.size() * sizeof(BFloat16));
+    ASSIGN_OR_RETURN(const Buffer buffer, device_.Allocate(bytes));
+    RETURN_IF_ERROR(device_.Copy(buffer.data(), host.data(), bytes, CopyKind::kHostToDevice, {}));
+    const TensorView rows =
+        TensorView::Of(buffer.data(), DType::kBF16, {3, kWidth}, device_.type());
+    Workspace none;
+    TensorView weight = rows.Rows(2, 3);
+    weight.rank = 1;
+    weight.dims = {kWidth};
+    weight.strides = {1};
+    RETURN_IF_ERROR(AllReduceRmsNorm({device_, Stream{}, none}, {.peers = *peers,
+                                                                 .x = rows.Rows(0, 1),
+                                                                 .residual = rows.Rows(1, 2),
+                                                                 .weight = weight,
+                                                                 .y = rows.Rows(0, 1),
+                                                                 .eps = 1e-5f}));
+    RETURN_IF_ERROR(device_.Copy(host.data(), buffer.data(), bytes, CopyKind::kDeviceToHost, {}));
+    RETURN_IF_ERROR(device_.Synchronize({}));
+    for (int64_t i = 0; i < kWidth; ++i) {
+      RETURN_IF_ERROR(Expect("AllReduceRmsNorm", i, ToFloat(host[kWidth + i]), Sum(i)));
+    }
+    return absl::OkStatus();
   }
 
   // Rank r brings r + 1 numbers.
@@ -73,6 +102,20 @@ class SelfTest final {
   }
 
  private:
+  // Of all ranks' numbers.
+  float Sum(int64_t i) const {
+    float sum = 0;
+    for (int32_t r = 0; r < comm_.size(); ++r) sum += Number(r, i);
+    return sum;
+  }
+
+  absl::Status Expect(const char* operation, int64_t i, float got, float want) const {
+    if (got == want) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("collective self-test: ", operation, ": rank ",
+                                            comm_.rank(), " of ", comm_.size(), ": element ", i,
+                                            " = ", got, ", want ", want));
+  }
+
   absl::Status OnDevice(const char* operation, std::vector<float> host,
                         const std::function<absl::Status(const TensorView&)>& run,
                         const std::function<float(int64_t)>& want) {
@@ -84,12 +127,7 @@ class SelfTest final {
     RETURN_IF_ERROR(device_.Copy(host.data(), buffer.data(), bytes, CopyKind::kDeviceToHost, {}));
     RETURN_IF_ERROR(device_.Synchronize({}));
     for (int64_t i = 0; i < static_cast<int64_t>(host.size()); ++i) {
-      const float got = host[static_cast<size_t>(i)];
-      if (got != want(i)) {
-        return absl::InternalError(absl::StrCat("collective self-test: ", operation, ": rank ",
-                                                comm_.rank(), " of ", comm_.size(), ": element ", i,
-                                                " = ", got, ", want ", want(i)));
-      }
+      RETURN_IF_ERROR(Expect(operation, i, host[static_cast<size_t>(i)], want(i)));
     }
     return absl::OkStatus();
   }
@@ -105,6 +143,7 @@ absl::Status CollectiveSelfTest(Communicator& communicator, Device& device) {
   RETURN_IF_ERROR(communicator.Barrier({}));
   RETURN_IF_ERROR(test.AllReduce());
   RETURN_IF_ERROR(test.AllGather());
+  RETURN_IF_ERROR(test.PeerSum());
   return test.Broadcast();
 }
 

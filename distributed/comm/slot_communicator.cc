@@ -177,8 +177,7 @@ absl::Status SlotCommunicator::AllToAll(const TensorView& in, const int64_t* sen
       const int64_t from = std::max(first, begin);
       const int64_t to = std::min(first + receive[r], begin + per_round);
       if (from < to) {
-        std::memcpy(part + (from - first) * width,
-                    transport_->incoming(r) + (from - begin) * width,
+        std::memcpy(part + (from - first) * width, transport_->incoming(r) + (from - begin) * width,
                     static_cast<size_t>((to - from) * width));
       }
       part += receive[r] * width;

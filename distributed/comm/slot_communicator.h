@@ -24,7 +24,8 @@ class SlotCommunicator final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream stream) override;
   absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                          Stream stream) override;
-  // Every rank's slots reach all others, so each sees what it does not take. Meant for small groups.
+  // Every rank's slots reach all others, so each sees what it does not take. Meant for small
+  // groups.
   absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
                         const int64_t* receive, Stream stream) override;
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override;

@@ -192,8 +192,7 @@ absl::StatusOr<StepPlan> FromProto(const worker::StepPlan& proto, const StepLimi
   StepPlan out;
   RETURN_IF_ERROR(CheckRange("step", proto.step(), 1, INT64_MAX));
   const int64_t groups = limits.data_parallel_size;
-  RETURN_IF_ERROR(
-      CheckRange("sequences", proto.sequences_size(), 0, groups * limits.max_num_seqs));
+  RETURN_IF_ERROR(CheckRange("sequences", proto.sequences_size(), 0, groups * limits.max_num_seqs));
   int64_t tokens = 0;
   for (const worker::SequencePlan& in : proto.sequences()) {
     tokens += in.tokens_size() == 0 ? 1 : in.tokens_size();

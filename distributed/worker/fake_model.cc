@@ -160,8 +160,7 @@ int32_t FakeNextToken(absl::Span<const int32_t> tokens, int32_t vocab_size) {
 }
 
 absl::StatusOr<std::unique_ptr<RankModel>> FakeModelFactory::Load(const RunnerConfig& config,
-                                                                  Device&,
-                                                                  const RankGroups& groups,
+                                                                  Device&, const RankGroups& groups,
                                                                   const Progress& progress) {
   constexpr int64_t kPieces = 10;
   for (int64_t i = 1; i <= kPieces; ++i) {

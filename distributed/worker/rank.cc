@@ -176,43 +176,45 @@ absl::Status Rank::Handle(const worker::ControllerMessage& message) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> Rank::Join(ConnectOptions options,
-                                                         KeyValueStore& store,
-                                                         std::string* transport) {
-  *transport = "none";
-  if (options.size == 1) return std::make_unique<SingleRank>(*options_.device);
-  if (options_.device->type() == DeviceType::kCuda) {
-    *transport = NcclVersion();
-    return ConnectNccl(options, store, *options_.device);
+absl::StatusOr<JoinedGroup> Rank::Join(const ConnectOptions& options, KeyValueStore& store,
+                                       bool peer_memory) {
+  if (options.size == 1) return JoinedGroup{std::make_unique<SingleRank>(*options_.device), "none"};
+  if (options_.device->type() != DeviceType::kCuda) {
+    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(options, store));
+    std::string transport = joined->Describe();
+    return JoinedGroup{std::move(joined), std::move(transport)};
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(options, store));
-  *transport = joined->Describe();
-  return joined;
+  JoinedGroup group = {.transport = NcclVersion()};
+  ASSIGN_OR_RETURN(group.communicator, ConnectNccl(options, store, *options_.device));
+  if (!peer_memory || options.size > kAllReduceMaxRanks) return group;
+  return AddPeerMemory(options, std::move(group), store, *options_.device);
 }
 
-absl::Status Rank::JoinGroups(const worker::Assign& assign, std::string* transport) {
+absl::StatusOr<std::string> Rank::JoinGroups(const worker::Assign& assign) {
   ConnectOptions connect = {.rank = assign.rank(),
                             .size = assign.world(),
                             .transport = options_.transport,
                             .address = options_.address,
                             .connect_timeout = absl::Seconds(assign.self_test_timeout_s()),
                             .timeout = absl::Seconds(assign.step_timeout_s())};
-  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> world, Join(connect, store_, transport));
-  const auto watched = std::make_shared<WatchedCommunicator>(std::move(world));
+  const bool peer_memory = !assign.disable_custom_all_reduce();
+  const bool several = config_.data_parallel_size > 1;
+  // Sums are of the ranks of a group.
+  ASSIGN_OR_RETURN(JoinedGroup world, Join(connect, store_, peer_memory && !several));
+  const auto watched = std::make_shared<WatchedCommunicator>(std::move(world.communicator));
   std::shared_ptr<WatchedCommunicator> tensor;
-  if (config_.data_parallel_size > 1) {
+  if (several) {
     PrefixedStore store(store_, absl::StrCat("group ", assign.rank() / group_size_, "/"));
     connect.rank = assign.rank() % group_size_;
     connect.size = group_size_;
-    std::string same;
-    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> joined, Join(connect, store, &same));
-    tensor = std::make_shared<WatchedCommunicator>(std::move(joined));
+    ASSIGN_OR_RETURN(JoinedGroup group, Join(connect, store, peer_memory));
+    tensor = std::make_shared<WatchedCommunicator>(std::move(group.communicator));
   }
   const std::lock_guard<std::mutex> lock(mu_);
   if (stopped_) return absl::UnavailableError("the group has ended");
   communicator_ = watched;
   tensor_ = tensor;
-  return absl::OkStatus();
+  return world.transport;
 }
 
 absl::Status Rank::OnAssign(const worker::Assign& assign) {
@@ -225,12 +227,11 @@ absl::Status Rank::OnAssign(const worker::Assign& assign) {
   ASSIGN_OR_RETURN(config_, FromProto(assign.config()));
   if (!options_.model_dir.empty()) config_.model_dir = options_.model_dir;
   if (assign.world() % config_.data_parallel_size != 0) {
-    return absl::InternalError(absl::StrCat(assign.world(), " ranks in ",
-                                            config_.data_parallel_size, " groups"));
+    return absl::InternalError(
+        absl::StrCat(assign.world(), " ranks in ", config_.data_parallel_size, " groups"));
   }
   group_size_ = assign.world() / config_.data_parallel_size;
-  std::string transport;
-  RETURN_IF_ERROR(JoinGroups(assign, &transport));
+  ASSIGN_OR_RETURN(const std::string transport, JoinGroups(assign));
   RETURN_IF_ERROR(CollectiveSelfTest(*communicator(), *options_.device));
   if (const auto tensor = tensor_communicator(); tensor != nullptr) {
     RETURN_IF_ERROR(CollectiveSelfTest(*tensor, *options_.device));

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "distributed/comm/connect.h"
+#include "distributed/comm/peer_communicator.h"
 #include "distributed/step_wire/step_wire.h"
 #include "distributed/worker/rank_model.h"
 #include "distributed/worker/session_store.h"
@@ -65,11 +66,12 @@ class Rank final {
  private:
   void Loop();
   absl::Status Handle(const worker::ControllerMessage& message);
-  // A communicator on the device's memory, and how it is to be called. `store` is its own.
-  absl::StatusOr<std::unique_ptr<Communicator>> Join(ConnectOptions options, KeyValueStore& store,
-                                                     std::string* transport);
-  // That of all ranks and, where there are several groups, that of this rank's.
-  absl::Status JoinGroups(const worker::Assign& assign, std::string* transport);
+  // A communicator on the device's memory. `store` is its own.
+  absl::StatusOr<JoinedGroup> Join(const ConnectOptions& options, KeyValueStore& store,
+                                   bool peer_memory);
+  // Makes that of all ranks and, where there are several groups, that of this rank's own; how the
+  // former is carried, for people.
+  absl::StatusOr<std::string> JoinGroups(const worker::Assign& assign);
   absl::Status OnAssign(const worker::Assign& assign);
   absl::Status CheckFingerprint(const std::string& want);
   absl::Status OnLoad();
@@ -93,7 +95,7 @@ class Rank final {
 
   std::atomic<int32_t> rank_ = -1;
   std::atomic<int32_t> world_ = 0;
-  int32_t group_size_ = 1;  // ranks of a group; the rank's thread
+  int32_t group_size_ = 1;         // ranks of a group; the rank's thread
   std::atomic<int64_t> step_ = 0;  // running now
 
   mutable std::mutex mu_;
@@ -104,8 +106,8 @@ class Rank final {
   absl::Status error_;                                 // guarded by mu_
   bool failed_for_good_ = false;                       // guarded by mu_
   std::shared_ptr<WatchedCommunicator> communicator_;  // of all ranks; guarded by mu_
-  std::shared_ptr<WatchedCommunicator> tensor_;  // of its own group, null where that is all of them;
-                                                 // guarded by mu_
+  std::shared_ptr<WatchedCommunicator> tensor_;  // of its own group, null where that is all of
+                                                 // them; guarded by mu_
   std::thread thread_;
 };
 

@@ -40,8 +40,7 @@ class RankModelFactory {
   virtual absl::StatusOr<std::string> Fingerprint(const std::string& dir) = 0;
   // `device` and `groups`' communicators outlive the model. `progress` is called from time to time.
   virtual absl::StatusOr<std::unique_ptr<RankModel>> Load(const RunnerConfig& config,
-                                                          Device& device,
-                                                          const RankGroups& groups,
+                                                          Device& device, const RankGroups& groups,
                                                           const Progress& progress) = 0;
 };
 

@@ -39,6 +39,7 @@ class WatchedCommunicator final : public Communicator {
     const Mark mark(running_, "Barrier");
     return inner_->Barrier(stream);
   }
+  const AllReducePeers* peers() const override { return inner_->peers(); }
   void Abort() override { inner_->Abort(); }
 
   // Any thread. "" while none runs.

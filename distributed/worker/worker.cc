@@ -81,6 +81,7 @@ absl::StatusOr<worker::WorkerMessage> Worker::MakeHello() const {
   hello->set_pid(getpid());
   hello->set_device_kind(options_.device_kind);
   hello->set_device_description(options_.device_description);
+  hello->set_memory_id(options_.memory_id);
   hello->set_threads(options_.threads);
   hello->set_model_dir(options_.model_dir);
   hello->set_instance(instance_);

@@ -30,6 +30,7 @@ struct WorkerOptions {
   std::string protocol_revision;
   std::string device_kind = "cpu";
   std::string device_description;
+  std::string memory_id;  // the GPU's (CudaBusId); "": the cache lies in the host's memory
   int32_t threads = 1;
   std::string model_dir;  // "": the controller's; else this one, which must be the same model
   int32_t tensor_parallel_size = 0;  // > 0: refuse to be part of another

@@ -34,10 +34,10 @@ absl::Status CacheSpec::Validate(int32_t page_tokens) const {
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     for (const RowStore& store : layers[layer]) {
       if (page_tokens % store.tokens_per_row != 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a cache page of ", page_tokens, " tokens (--block-size), but layer ", layer,
-            " stores one ", std::string(store.name), " row for ", store.tokens_per_row,
-            " tokens: give a multiple of ", multiple));
+        return absl::InvalidArgumentError(
+            absl::StrCat("a cache page of ", page_tokens, " tokens (--block-size), but layer ",
+                         layer, " stores one ", std::string(store.name), " row for ",
+                         store.tokens_per_row, " tokens: give a multiple of ", multiple));
       }
     }
   }

@@ -1,8 +1,8 @@
 // What a model keeps of the tokens it has seen, layer by layer. A cache page holds page_tokens
 // consecutive tokens of one sequence in every layer; what a layer stores for them is a list of row
 // stores, so layers of one model may differ: a LLaMA layer has keys and values for each token, a
-// layer with compressed attention a row for every few tokens. What belongs to a running sequence and
-// to none of its pages lies in slot stores.
+// layer with compressed attention a row for every few tokens. What belongs to a running sequence
+// and to none of its pages lies in slot stores.
 #ifndef ENGINE_CACHE_CACHE_SPEC_H_
 #define ENGINE_CACHE_CACHE_SPEC_H_
 

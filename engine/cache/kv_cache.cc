@@ -31,8 +31,7 @@ int64_t TotalBytes(const Layers& layers, const KvCache::Size& size) {
 
 }  // namespace
 
-absl::StatusOr<KvCache> KvCache::Allocate(const CacheSpec& spec, const Size& size,
-                                          Device& device) {
+absl::StatusOr<KvCache> KvCache::Allocate(const CacheSpec& spec, const Size& size, Device& device) {
   RETURN_IF_ERROR(spec.Validate(size.page_tokens));
   if (size.num_pages < 1 || size.num_slots < 0) {
     return absl::InvalidArgumentError(absl::StrCat("KV cache: num_pages = ", size.num_pages,

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Owns the row and slot stores of all layers, zero-filled at the start. Worker thread. The device must
-// outlive it.
+// Owns the row and slot stores of all layers, zero-filled at the start. Worker thread. The device
+// must outlive it.
 class KvCache final {
  public:
   struct Size {

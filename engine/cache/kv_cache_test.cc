@@ -23,8 +23,9 @@ TEST(CacheSpecTest, BytesPerPageAreThoseOfAllStores) {
 TEST(CacheSpecTest, APageMustHoldWholeRows) {
   EXPECT_TRUE(TwoKinds().Validate(8).ok());
   const absl::Status status = TwoKinds().Validate(6);
-  EXPECT_NE(std::string(status.message()).find("layer 1 stores one compressed row for 4 tokens: "
-                                              "give a multiple of 4"),
+  EXPECT_NE(std::string(status.message())
+                .find("layer 1 stores one compressed row for 4 tokens: "
+                      "give a multiple of 4"),
             std::string::npos)
       << status;
   EXPECT_FALSE(TwoKinds().Validate(0).ok());

@@ -492,10 +492,10 @@ TEST(DeepSeekV4Config, GoldenFolders) {
   const auto tiny = LoadModelConfig((golden / "tiny-deepseek-v4").string());
   ASSERT_TRUE(tiny.ok()) << tiny.status();
   EXPECT_EQ(tiny->deepseek_v4->layers, (std::vector<DeepSeekV4Layer>{{kWindow, kHash, kPlain},
-                                                        {kCsa, kHash, kPlain},
-                                                        {kHca, kScore, kPlain},
-                                                        {kCsa, kScore, kPlain},
-                                                        {kHca, kScore, kPlain}}));
+                                                                     {kCsa, kHash, kPlain},
+                                                                     {kHca, kScore, kPlain},
+                                                                     {kCsa, kScore, kPlain},
+                                                                     {kHca, kScore, kPlain}}));
   const std::pair<const char*, DeepSeekV4Storage> small[] = {{"small-deepseek-v4-mxfp4", kMxFp4},
                                                              {"small-deepseek-v4-nvfp4", kNvFp4}};
   for (const auto& [name, storage] : small) {

@@ -11,25 +11,23 @@ PagedBatch PagedBatchOf(const ForwardBatch& batch) {
 }
 
 absl::StatusOr<CompressorLayer> CompressorLayer::Load(const CompressorConfig& config,
-                                                      const std::string& prefix,
-                                                      LoadContext& ctx) {
+                                                      const std::string& prefix, LoadContext& ctx) {
   const int64_t ratio = config.shape.ratio;
   const int64_t dim = config.shape.dim;
   const int64_t projected = config.shape.projected();
   CompressorLayer layer;
   layer.config_ = config;
-  ASSIGN_OR_RETURN(layer.wkv_, StoredLinearLayer::Load(
-                                   WholeMatrix(prefix + ".wkv", projected, config.hidden_size),
-                                   ctx));
-  ASSIGN_OR_RETURN(layer.wgate_, StoredLinearLayer::Load(
-                                     WholeMatrix(prefix + ".wgate", projected, config.hidden_size),
-                                     ctx));
+  ASSIGN_OR_RETURN(
+      layer.wkv_,
+      StoredLinearLayer::Load(WholeMatrix(prefix + ".wkv", projected, config.hidden_size), ctx));
+  ASSIGN_OR_RETURN(
+      layer.wgate_,
+      StoredLinearLayer::Load(WholeMatrix(prefix + ".wgate", projected, config.hidden_size), ctx));
   ASSIGN_OR_RETURN(layer.ape_, ctx.weights.Load(MatrixPart(prefix + ".ape", ratio, projected,
                                                            {0, ratio}, {0, projected}),
                                                 DType::kF32));
-  ASSIGN_OR_RETURN(layer.norm_,
-                   ctx.weights.Load(VectorPart(prefix + ".norm.weight", dim, {0, dim}),
-                                    ctx.vector_dtype));
+  ASSIGN_OR_RETURN(layer.norm_, ctx.weights.Load(VectorPart(prefix + ".norm.weight", dim, {0, dim}),
+                                                 ctx.vector_dtype));
   return layer;
 }
 
@@ -39,8 +37,7 @@ absl::Status CompressorLayer::Forward(const OpContext& op, const ForwardBatch& b
   WorkspaceScope scope(op.workspace);
   const int64_t tokens = batch.num_tokens();
   const int64_t projected = config_.shape.projected();
-  ASSIGN_OR_RETURN(const TensorView kv,
-                   TakeActivation(scope, op, DType::kF32, tokens, projected));
+  ASSIGN_OR_RETURN(const TensorView kv, TakeActivation(scope, op, DType::kF32, tokens, projected));
   ASSIGN_OR_RETURN(const TensorView score,
                    TakeActivation(scope, op, DType::kF32, tokens, projected));
   RETURN_IF_ERROR(wkv_.Forward(op, x, kv));

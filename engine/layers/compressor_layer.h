@@ -61,8 +61,7 @@ class CompressorLayer final {
 RowStore CompressedRows(std::string_view name, const KvCompressShape& shape, int64_t width,
                         DType dtype);
 // REQUIRES: shape.overlap. `block_tokens`: a sequence starts at multiples of it.
-RowStore CompressorCarry(std::string_view name, const KvCompressShape& shape,
-                         int32_t block_tokens);
+RowStore CompressorCarry(std::string_view name, const KvCompressShape& shape, int32_t block_tokens);
 SlotStore CompressorState(std::string_view name, const KvCompressShape& shape);
 
 }  // namespace millrace

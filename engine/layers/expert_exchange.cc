@@ -71,9 +71,10 @@ absl::Status ExpertExchange::Forward(ForwardContext& ctx, const RoutedTokens& to
   const int64_t sent = Sum(moved.send);
   const int64_t received = Sum(moved.receive);
 
-  ASSIGN_OR_RETURN(const TensorView guests, TakeActivation(scope, op, DType::kF32, received, width));
-  ASSIGN_OR_RETURN(const TensorView results, TakeActivation(scope, op, DType::kF32, received,
-                                                            config_.hidden_size));
+  ASSIGN_OR_RETURN(const TensorView guests,
+                   TakeActivation(scope, op, DType::kF32, received, width));
+  ASSIGN_OR_RETURN(const TensorView results,
+                   TakeActivation(scope, op, DType::kF32, received, config_.hidden_size));
   ASSIGN_OR_RETURN(const TensorView back,
                    TakeActivation(scope, op, DType::kF32, sent, config_.hidden_size));
   RETURN_IF_ERROR(ctx.world->AllToAll(rows.Rows(0, sent), Times(moved.send, width).data(), guests,

@@ -46,7 +46,7 @@ struct ForwardContext {
 struct LargestStep {
   int64_t tokens = 0;
   int64_t sequences = 0;
-  int64_t logit_rows = 0;  // of one call to Logits
+  int64_t logit_rows = 0;       // of one call to Logits
   int64_t sequence_tokens = 0;  // that the pages of one sequence have room for
 };
 

@@ -15,9 +15,8 @@ absl::StatusOr<MixWeights> LoadMix(const HyperConnectionConfig& config, const st
   const int64_t inputs = config.streams * config.hidden_size;
   MixWeights weights;
   ASSIGN_OR_RETURN(
-      weights.fn,
-      ctx.weights.Load(MatrixPart(prefix + "_fn", rows, inputs, {0, rows}, {0, inputs}),
-                       DType::kF32));
+      weights.fn, ctx.weights.Load(MatrixPart(prefix + "_fn", rows, inputs, {0, rows}, {0, inputs}),
+                                   DType::kF32));
   ASSIGN_OR_RETURN(weights.base,
                    ctx.weights.Load(VectorPart(prefix + "_base", rows, {0, rows}), DType::kF32));
   ASSIGN_OR_RETURN(
@@ -35,8 +34,7 @@ absl::StatusOr<HyperConnectionMix> TakeHyperConnectionMix(WorkspaceScope& scope,
   ASSIGN_OR_RETURN(mix.post, TakeActivation(scope, op, DType::kF32, tokens, streams));
   ASSIGN_OR_RETURN(const TensorView comb,
                    TakeActivation(scope, op, DType::kF32, tokens, streams * streams));
-  mix.comb =
-      TensorView::Of(comb.data, DType::kF32, {tokens, streams, streams}, op.device.type());
+  mix.comb = TensorView::Of(comb.data, DType::kF32, {tokens, streams, streams}, op.device.type());
   return mix;
 }
 
@@ -75,8 +73,8 @@ absl::Status HyperConnectionLayer::In(const OpContext& op, const TensorView& str
 absl::Status HyperConnectionLayer::Out(const OpContext& op, const TensorView& out,
                                        const HyperConnectionMix& mix,
                                        const TensorView& streams) const {
-  return HyperConnectionOut(
-      op, {.out = out, .post = mix.post, .comb = mix.comb, .streams = streams});
+  return HyperConnectionOut(op,
+                            {.out = out, .post = mix.post, .comb = mix.comb, .streams = streams});
 }
 
 absl::StatusOr<HyperConnectionHeadLayer> HyperConnectionHeadLayer::Load(

@@ -18,16 +18,15 @@ absl::StatusOr<IndexerLayer> IndexerLayer::Load(const IndexerConfig& config,
       layer.wq_b_,
       StoredLinearLayer::Load(
           WholeMatrix(prefix + ".wq_b", config.heads * config.shape.dim, config.q_rank), ctx));
-  ASSIGN_OR_RETURN(layer.weights_proj_,
-                   StoredLinearLayer::Load(WholeMatrix(prefix + ".weights_proj", config.heads,
-                                                       config.hidden_size),
-                                           ctx));
-  ASSIGN_OR_RETURN(layer.compressor_,
-                   CompressorLayer::Load({.hidden_size = config.hidden_size,
-                                          .shape = config.shape,
-                                          .norm_eps = config.norm_eps,
-                                          .hadamard_fp4 = config.hadamard_fp4},
-                                         prefix + ".compressor", ctx));
+  ASSIGN_OR_RETURN(
+      layer.weights_proj_,
+      StoredLinearLayer::Load(
+          WholeMatrix(prefix + ".weights_proj", config.heads, config.hidden_size), ctx));
+  ASSIGN_OR_RETURN(layer.compressor_, CompressorLayer::Load({.hidden_size = config.hidden_size,
+                                                             .shape = config.shape,
+                                                             .norm_eps = config.norm_eps,
+                                                             .hadamard_fp4 = config.hadamard_fp4},
+                                                            prefix + ".compressor", ctx));
   return layer;
 }
 
@@ -61,9 +60,8 @@ absl::Status IndexerLayer::Forward(const OpContext& op, const ForwardBatch& batc
 int64_t IndexerLayer::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const int64_t dim = config_.shape.dim;
   const int64_t entries = limits.sequence_tokens / config_.shape.ratio;
-  const int64_t ops =
-      std::max({wq_b_.WorkspaceBytes(device), weights_proj_.WorkspaceBytes(device),
-                IndexSelectWorkspaceBytes(device, config_.heads, dim, entries)});
+  const int64_t ops = std::max({wq_b_.WorkspaceBytes(device), weights_proj_.WorkspaceBytes(device),
+                                IndexSelectWorkspaceBytes(device, config_.heads, dim, entries)});
   const int64_t own =
       ActivationBytes(ActivationDType(device.type()), limits.tokens, config_.heads * dim) +
       ActivationBytes(DType::kF32, limits.tokens, config_.heads) + ops;

@@ -19,9 +19,8 @@ namespace {
 absl::StatusOr<Range> EvenPart(const char* what, int64_t count, const std::string& prefix,
                                const LoadContext& ctx) {
   if (count % ctx.size != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(prefix, ": tensor parallel size ", ctx.size, " does not divide the ", count,
-                     " ", what));
+    return absl::InvalidArgumentError(absl::StrCat(prefix, ": tensor parallel size ", ctx.size,
+                                                   " does not divide the ", count, " ", what));
   }
   const int64_t part = count / ctx.size;
   return Range{ctx.rank * part, (ctx.rank + 1) * part};
@@ -60,9 +59,9 @@ absl::StatusOr<LatentAttentionLayer> LatentAttentionLayer::Load(const LatentAtte
                    StoredLinearLayer::Load(WholeMatrix(prefix + ".wkv", d, hidden), ctx));
   ASSIGN_OR_RETURN(layer.kv_norm_,
                    NormLayer::Load(prefix + ".kv_norm.weight", d, config.norm_eps, ctx));
-  ASSIGN_OR_RETURN(layer.sinks_, ctx.weights.Load(VectorPart(prefix + ".attn_sink",
-                                                             config.num_heads, heads),
-                                                  DType::kF32));
+  ASSIGN_OR_RETURN(
+      layer.sinks_,
+      ctx.weights.Load(VectorPart(prefix + ".attn_sink", config.num_heads, heads), DType::kF32));
   // The published inference dequantises this one and leaves its activations alone.
   LoadContext unrounded = ctx;
   unrounded.rounding = ActivationRounding::kNone;
@@ -137,8 +136,10 @@ const TensorView& LatentAttentionLayer::rows(const ForwardContext& ctx, RowStore
   return ctx.cache.store(config_.cache_layer, index);
 }
 
-absl::StatusOr<LatentAttentionLayer::Activations> LatentAttentionLayer::Take(
-    WorkspaceScope& scope, const OpContext& op, DType dtype, int64_t tokens) const {
+absl::StatusOr<LatentAttentionLayer::Activations> LatentAttentionLayer::Take(WorkspaceScope& scope,
+                                                                             const OpContext& op,
+                                                                             DType dtype,
+                                                                             int64_t tokens) const {
   const int64_t q_width = heads_ * config_.head_dim;
   Activations a;
   ASSIGN_OR_RETURN(a.qr, TakeActivation(scope, op, dtype, tokens, config_.q_rank));
@@ -168,11 +169,11 @@ absl::Status LatentAttentionLayer::AppendLatents(ForwardContext& ctx, const Forw
                                                  const Activations& a) const {
   RETURN_IF_ERROR(wkv_.Forward(ctx.op, x, a.kv));
   RETURN_IF_ERROR(kv_norm_.Forward(ctx.op, a.kv, a.kv));
-  RETURN_IF_ERROR(LatentRope(ctx.op, {.x = HeadView(a.kv, config_.head_dim),
-                                      .positions = batch.positions,
-                                      .inv_freq = inv_freq}));
-  return LatentAppend(
-      ctx.op, {.rows = a.kv, .slots = batch.cache_slots, .store = rows(ctx, kWindowRows)});
+  RETURN_IF_ERROR(LatentRope(
+      ctx.op,
+      {.x = HeadView(a.kv, config_.head_dim), .positions = batch.positions, .inv_freq = inv_freq}));
+  return LatentAppend(ctx.op,
+                      {.rows = a.kv, .slots = batch.cache_slots, .store = rows(ctx, kWindowRows)});
 }
 
 absl::Status LatentAttentionLayer::Compress(ForwardContext& ctx, const ForwardBatch& batch,

@@ -26,8 +26,8 @@ struct LatentAttentionConfig {
   int64_t head_dim = 0;
   int64_t q_rank = 0;
   int64_t o_groups = 0;
-  int64_t o_rank = 0;         // of a group
-  int64_t window = 0;         // tokens
+  int64_t o_rank = 0;          // of a group
+  int64_t window = 0;          // tokens
   int64_t compress_ratio = 0;  // tokens of a compressed row; 0: window rows alone
   // Picks among the compressed rows, which overlap then; none: a token attends to all of them.
   struct Index {

@@ -84,7 +84,7 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
                                   .out = Heads(attended, 0, nq, d),
                                   .scale = scale_,
                                   .plan_data = batch.attention_plan_data}));
-  return o_proj_.Forward(ctx, attended, out);
+  return o_proj_.PartialForward(ctx.op, attended, out);
 }
 
 int64_t LlamaAttention::WorkspaceBytes(Device& device, const LargestStep& limits) const {

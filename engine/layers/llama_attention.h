@@ -31,8 +31,9 @@ class LlamaAttention final {
   // This rank's heads. What ctx.attention_plan must be made for.
   const PagedAttentionShape& shape() const { return shape_; }
 
-  // out = o_proj(attention(rope(qkv_proj(x)))), summed over the ranks; x and out are [T, hidden].
-  // Appends the step's keys and values to the cache. inv_freq: [head_dim / 2] f32.
+  // out = this rank's part of o_proj(attention(rope(qkv_proj(x)))), which the norm that follows
+  // sums over the ranks; x and out are [T, hidden]. Appends the step's keys and values to the
+  // cache. inv_freq: [head_dim / 2] f32.
   absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& inv_freq,
                        const TensorView& x, const TensorView& out) const;
 

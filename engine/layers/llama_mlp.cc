@@ -63,7 +63,7 @@ absl::Status LlamaMlp::Forward(ForwardContext& ctx, const TensorView& x,
     RETURN_IF_ERROR(gate_up_proj_.Forward(ctx.op, x, gate_up));
     RETURN_IF_ERROR(Swiglu(ctx.op, {.x = gate_up, .y = gated, .block = gate_up_block_}));
   }
-  return down_proj_.Forward(ctx, gated, out);
+  return down_proj_.PartialForward(ctx.op, gated, out);
 }
 
 int64_t LlamaMlp::WorkspaceBytes(Device& device, const LargestStep& limits) const {

@@ -99,11 +99,10 @@ absl::Status MoeLayer::AddRouted(ForwardContext& ctx, const TensorView& x, const
                                  const TensorView& out) const {
   WorkspaceScope scope(ctx.op.workspace);
   const Range tokens = exchange_.has_value() ? exchange_->OwnTokens(x.dim(0)) : Range{0, x.dim(0)};
-  ASSIGN_OR_RETURN(const TensorView routed, TakeActivation(scope, ctx.op, DType::kF32,
-                                                           tokens.size(), config_.hidden_size));
+  ASSIGN_OR_RETURN(const TensorView routed,
+                   TakeActivation(scope, ctx.op, DType::kF32, tokens.size(), config_.hidden_size));
   if (exchange_.has_value()) {
-    RETURN_IF_ERROR(
-        exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, routed));
+    RETURN_IF_ERROR(exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, routed));
   } else {
     RETURN_IF_ERROR(experts_.Forward(ctx.op, x, routes.experts, routes.weights, routed));
   }

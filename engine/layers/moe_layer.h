@@ -1,6 +1,6 @@
 // DeepSeek-V4's mixture of experts: a router, routed experts and a shared one. Routed experts are
-// split over the ranks, whole or by width; whole ones also over the ranks of other batches, to which
-// tokens travel. The router is whole on each.
+// split over the ranks, whole or by width; whole ones also over the ranks of other batches, to
+// which tokens travel. The router is whole on each.
 #ifndef ENGINE_LAYERS_MOE_LAYER_H_
 #define ENGINE_LAYERS_MOE_LAYER_H_
 

@@ -1,5 +1,6 @@
 #include "engine/layers/norm_layer.h"
 
+#include "kernels/all_reduce/all_reduce.h"
 #include "kernels/core/status.h"
 #include "kernels/rms_norm/rms_norm.h"
 
@@ -24,15 +25,20 @@ absl::Status NormLayer::Forward(const OpContext& op, const TensorView& x,
   return RmsNorm(op, args);
 }
 
-absl::Status NormLayer::AddForward(const OpContext& op, const TensorView& delta,
-                                   const TensorView& residual, const TensorView& out) const {
-  RmsNormArgs args;
-  args.x = delta;
-  args.residual = residual;
-  args.weight = weight_.view;
-  args.eps = eps_;
-  args.y = out;
-  return RmsNorm(op, args);
+absl::Status NormLayer::SumAddForward(ForwardContext& ctx, const TensorView& delta,
+                                      const TensorView& residual, const TensorView& out) const {
+  const AllReducePeers* peers = ctx.comm.peers();
+  if (peers != nullptr && AllReduceRmsNormCovers(*peers, delta.dim(0), delta.dim(1))) {
+    return AllReduceRmsNorm(ctx.op, {.peers = *peers,
+                                     .x = delta,
+                                     .residual = residual,
+                                     .weight = weight_.view,
+                                     .y = out,
+                                     .eps = eps_});
+  }
+  RETURN_IF_ERROR(ctx.comm.AllReduceSum(delta, ctx.op.stream));
+  return RmsNorm(ctx.op,
+                 {.x = delta, .residual = residual, .weight = weight_.view, .y = out, .eps = eps_});
 }
 
 }  // namespace millrace

@@ -21,9 +21,10 @@ class NormLayer final {
 
   // out = norm(x); [T, size] each.
   absl::Status Forward(const OpContext& op, const TensorView& x, const TensorView& out) const;
-  // residual += delta; out = norm(residual); [T, size] each.
-  absl::Status AddForward(const OpContext& op, const TensorView& delta, const TensorView& residual,
-                          const TensorView& out) const;
+  // residual += sum over the ranks of delta; out = norm(residual); [T, size] each. Overwrites
+  // delta. Small messages go through the communicator's peers in one op, where it has them.
+  absl::Status SumAddForward(ForwardContext& ctx, const TensorView& delta,
+                             const TensorView& residual, const TensorView& out) const;
 
  private:
   Weight weight_;

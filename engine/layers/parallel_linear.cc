@@ -52,11 +52,9 @@ absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, b
   return layer;
 }
 
-absl::Status RowParallelLinear::Forward(ForwardContext& ctx, const TensorView& x,
-                                        const TensorView& y) const {
-  RETURN_IF_ERROR(
-      Linear(ctx.op, {.x = x, .weight = weight_.view, .bias = BiasView(bias_), .y = y}));
-  return ctx.comm.AllReduceSum(y, ctx.op.stream);
+absl::Status RowParallelLinear::PartialForward(const OpContext& op, const TensorView& x,
+                                               const TensorView& y) const {
+  return Linear(op, {.x = x, .weight = weight_.view, .bias = BiasView(bias_), .y = y});
 }
 
 }  // namespace millrace

@@ -40,8 +40,8 @@ class ColumnParallelLinear final {
   Weight bias_;    // [outputs], or empty
 };
 
-// y = x W^T + b with W cut by inputs: every rank has its own columns of x, and the partial products
-// are summed over the ranks, so that every rank gets the whole y. Immutable after load.
+// y = x W^T + b with W cut by inputs: every rank has its own columns of x, and the sum of the
+// ranks' partial products is the whole y. Immutable after load.
 class RowParallelLinear final {
  public:
   struct Projection {
@@ -55,8 +55,9 @@ class RowParallelLinear final {
   static absl::StatusOr<RowParallelLinear> Load(const Projection& projection, bool bias,
                                                 LoadContext& ctx);
 
+  // This rank's partial product, for the norm that follows to sum (NormLayer::SumAddForward).
   // x: [T, this rank's inputs], y: [T, outputs].
-  absl::Status Forward(ForwardContext& ctx, const TensorView& x, const TensorView& y) const;
+  absl::Status PartialForward(const OpContext& op, const TensorView& x, const TensorView& y) const;
 
  private:
   Weight weight_;  // [outputs, inputs of this rank]

@@ -79,10 +79,10 @@ bool HasFp8Rows(const DeepSeekV4Config& config) {
 absl::Status CheckPlacement(const DeepSeekV4Config& config, const ModelPlacement& placement,
                             const LoadContext& ctx) {
   if (placement.kv_dtype == DType::kU8 && !HasFp8Rows(config)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--kv-cache-dtype fp8: its rows have ", kFp8LatentDim, " channels, ", kFp8LatentRopeDim,
-        " of them rotated, and the model's ", config.head_dim, " and ", config.rope_dim,
-        ": give bfloat16"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-cache-dtype fp8: its rows have ", kFp8LatentDim, " channels, ",
+                     kFp8LatentRopeDim, " of them rotated, and the model's ", config.head_dim,
+                     " and ", config.rope_dim, ": give bfloat16"));
   }
   if (placement.numerics == Numerics::kServing && !HadamardFp4Covers(config.index_head_dim)) {
     return absl::InvalidArgumentError(
@@ -125,14 +125,14 @@ absl::StatusOr<DeepSeekV4Model::Layer> DeepSeekV4Model::LoadLayer(const DeepSeek
                    NormLayer::Load(prefix + ".ffn_norm.weight", hidden, eps, ctx));
   ASSIGN_OR_RETURN(MoeLayer moe,
                    MoeLayer::Load(MixtureConfig(config, index), prefix + ".ffn", ctx));
-  return Layer{.inv_freq =
-                   attention_config.compress_ratio > 0 ? &compress_inv_freq_ : &window_inv_freq_,
-               .attention_connection = std::move(attention_connection),
-               .attention_norm = std::move(attention_norm),
-               .attention = std::move(attention),
-               .moe_connection = std::move(moe_connection),
-               .moe_norm = std::move(moe_norm),
-               .moe = std::move(moe)};
+  return Layer{
+      .inv_freq = attention_config.compress_ratio > 0 ? &compress_inv_freq_ : &window_inv_freq_,
+      .attention_connection = std::move(attention_connection),
+      .attention_norm = std::move(attention_norm),
+      .attention = std::move(attention),
+      .moe_connection = std::move(moe_connection),
+      .moe_norm = std::move(moe_norm),
+      .moe = std::move(moe)};
 }
 
 absl::Status DeepSeekV4Model::LoadLayers(const DeepSeekV4Config& config,
@@ -161,8 +161,8 @@ absl::StatusOr<std::unique_ptr<Model>> DeepSeekV4Model::Load(const ModelConfig& 
   RETURN_IF_ERROR(model->LoadLayers(config, placement, ctx));
   ASSIGN_OR_RETURN(model->head_connection_,
                    HyperConnectionHeadLayer::Load(ConnectionConfig(config), "hc_head", ctx));
-  ASSIGN_OR_RETURN(model->final_norm_, NormLayer::Load("norm.weight", config.hidden_size,
-                                                       config.rms_norm_eps, ctx));
+  ASSIGN_OR_RETURN(model->final_norm_,
+                   NormLayer::Load("norm.weight", config.hidden_size, config.rms_norm_eps, ctx));
   ASSIGN_OR_RETURN(model->head_, LmHead::Load(model->vocab_, "head.weight", ctx));
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -130,9 +130,9 @@ absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
     const bool last = i + 1 == layers_.size();
     const NormLayer& next_norm = last ? final_norm_ : layers_[i + 1].input_norm;
     RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, inv_freq_.view, hidden, delta));
-    RETURN_IF_ERROR(layer.post_attention_norm.AddForward(ctx.op, delta, residual, hidden));
+    RETURN_IF_ERROR(layer.post_attention_norm.SumAddForward(ctx, delta, residual, hidden));
     RETURN_IF_ERROR(layer.mlp.Forward(ctx, hidden, delta));
-    RETURN_IF_ERROR(next_norm.AddForward(ctx.op, delta, residual, hidden));
+    RETURN_IF_ERROR(next_norm.SumAddForward(ctx, delta, residual, hidden));
   }
   return absl::OkStatus();
 }

@@ -19,8 +19,8 @@ namespace millrace {
 
 class LlamaModel final : public Model {
  public:
-  // InvalidArgument when the model cannot be cut into ctx.size ranks, or has no experts or FP8 cache
-  // rows to place; else what the loader reports.
+  // InvalidArgument when the model cannot be cut into ctx.size ranks, or has no experts or FP8
+  // cache rows to place; else what the loader reports.
   static absl::StatusOr<std::unique_ptr<Model>> Load(const ModelConfig& config,
                                                      const ModelPlacement& placement,
                                                      LoadContext& ctx);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "kernels/all_reduce/all_reduce.h"
 #include "kernels/core/device.h"
 #include "kernels/core/tensor_view.h"
 
@@ -36,6 +37,10 @@ class Communicator {
   // Every rank's x becomes root's.
   virtual absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) = 0;
   virtual absl::Status Barrier(Stream stream) = 0;
+
+  // Through which AllReduceRmsNorm sums messages of up to peers()->max_bytes faster than
+  // AllReduceSum does; null where the ranks have nothing of the kind.
+  virtual const AllReducePeers* peers() const { return nullptr; }
 
   // Any thread: makes running and later collectives fail soon instead of waiting.
   virtual void Abort() = 0;

@@ -191,8 +191,8 @@ class ThreadGroup::Rank final : public Communicator {
     const int64_t received = std::accumulate(receive, receive + size(), int64_t{0});
     if (in.size() != sent || out.size() != received || in.dtype != out.dtype) {
       return absl::InvalidArgumentError(absl::StrCat("AllToAll: in ", in.ToString(), ", out ",
-                                                     out.ToString(), ", but ", sent, " to send and ",
-                                                     received, " to receive"));
+                                                     out.ToString(), ", but ", sent,
+                                                     " to send and ", received, " to receive"));
     }
     RETURN_IF_ERROR(shared_.Meet(rank_, {Collective::kAllToAll, in, 0, 0, send}));
     char* to = out.as<char>();

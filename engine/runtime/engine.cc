@@ -68,8 +68,8 @@ absl::Status Engine::Submit(Request request, std::shared_ptr<TokenSink> sink) {
   if (draining_) return absl::UnavailableError("DRAINING: the server is shutting down");
   if (!up_) return down_reason_;
   const SchedulerConfig& config = options_.scheduler;
-  const int64_t limit = int64_t{config.data_parallel_size} *
-                        (int64_t{config.max_waiting} + config.max_num_seqs);
+  const int64_t limit =
+      int64_t{config.data_parallel_size} * (int64_t{config.max_waiting} + config.max_num_seqs);
   if (live_ >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue is full: ", live_, " sequences are running or waiting"));

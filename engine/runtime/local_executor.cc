@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,7 +74,14 @@ class LocalExecutor::Rank final {
     if (config.device == DeviceType::kCuda) {
       ASSIGN_OR_RETURN(device_, CreateCudaDevice(config.cuda_device));
     } else {
-      ASSIGN_OR_RETURN(device_, CpuDevice::Create(std::max(1, config.threads / groups_.world.size())));
+      ASSIGN_OR_RETURN(device_,
+                       CpuDevice::Create(std::max(1, config.threads / groups_.world.size())));
+    }
+    // The threads' group works on host memory; a rank on a GPU is alone.
+    if (groups_.world.size() == 1) {
+      ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_,
+                                                    single_.emplace(*device_), progress));
+      return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, groups_, progress));
     return absl::OkStatus();
@@ -136,8 +144,9 @@ class LocalExecutor::Rank final {
   }
 
   const RankGroups groups_;
-  std::unique_ptr<Device> device_;       // made and used by the rank's thread
-  std::unique_ptr<ModelRunner> runner_;  // likewise
+  std::unique_ptr<Device> device_;    // made and used by the rank's thread
+  std::optional<SingleRank> single_;  // likewise, like the next
+  std::unique_ptr<ModelRunner> runner_;
 
   std::mutex mu_;  // guards the three below
   std::condition_variable changed_;
@@ -196,9 +205,8 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
     return absl::UnimplementedError("several GPUs need a process for each rank: start workers");
   }
   std::unique_ptr<LocalExecutor> executor(new LocalExecutor(config.tensor_parallel_size, groups));
-  RETURN_IF_ERROR(executor->OnAllRanks([&](Rank& rank) {
-    return rank.Load(config, rank.is_first() ? progress : LoadProgress());
-  }));
+  RETURN_IF_ERROR(executor->OnAllRanks(
+      [&](Rank& rank) { return rank.Load(config, rank.is_first() ? progress : LoadProgress()); }));
   for (std::unique_ptr<Rank>& rank : executor->ranks_) {
     ASSIGN_OR_RETURN(RankMemory memory, rank->runner().memory());
     executor->memory_.push_back(memory);
@@ -210,8 +218,8 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
 absl::Status LocalExecutor::AllocateCache(int32_t num_pages,
                                           const DecodeGraphs::Progress& progress) {
   return OnAllRanks([&](Rank& rank) {
-    return rank.runner().AllocateCache(
-        num_pages, rank.is_first() ? progress : DecodeGraphs::Progress());
+    return rank.runner().AllocateCache(num_pages,
+                                       rank.is_first() ? progress : DecodeGraphs::Progress());
   });
 }
 

@@ -133,8 +133,7 @@ BatchShape LargestShape(const PlanLimits& limits) {
 int64_t PackedBytes(const BatchShape& s) {
   int64_t bytes = 0;
   for (const int64_t column : {s.tokens * 8, s.tokens * 4, s.tokens * 4, (s.sequences + 1) * 4,
-                               s.sequences * 4, s.sequences * 4,
-                               s.sequences * s.table_pages * 4}) {
+                               s.sequences * 4, s.sequences * 4, s.sequences * s.table_pages * 4}) {
     bytes += StepStaging::Rounded(column);
   }
   return bytes;

@@ -60,7 +60,7 @@ std::set<std::vector<int32_t>> RunToTheEnd(DataParallelScheduler& scheduler, Log
   std::set<std::vector<int32_t>> together;
   int64_t step = 0;
   while (const std::optional<StepPlan> plan = scheduler.Next()) {
-    if (step > 0) EXPECT_EQ(plan->step, step + 1);
+    EXPECT_EQ(plan->step, step == 0 ? plan->step : step + 1);
     step = plan->step;
     std::vector<int32_t> groups;
     for (const SequencePlan& s : plan->sequences) groups.push_back(s.group);

@@ -19,9 +19,12 @@ bool ArrivesBefore(const Sequence* a, const Sequence* b) { return a->arrival < b
 
 absl::Status SchedulerConfig::Validate() const {
   const std::pair<const char*, int32_t> positive[] = {
-      {"page_tokens", page_tokens},     {"max_num_seqs", max_num_seqs},
-      {"max_model_len", max_model_len}, {"max_num_batched_tokens", max_num_batched_tokens},
-      {"max_waiting", max_waiting},     {"num_pages", num_pages},
+      {"page_tokens", page_tokens},
+      {"max_num_seqs", max_num_seqs},
+      {"max_model_len", max_model_len},
+      {"max_num_batched_tokens", max_num_batched_tokens},
+      {"max_waiting", max_waiting},
+      {"num_pages", num_pages},
       {"data_parallel_size", data_parallel_size}};
   for (const auto& [name, value] : positive) {
     if (value <= 0) {

@@ -59,8 +59,7 @@ TEST_P(AddTest, RefusesWhatDoesNotFit) {
             "Add: b.dim(0) = 1, want 2");
   EXPECT_EQ(Add(ctx(), {.a = a.view(), .b = a.view(), .y = a.view().Cols(0, 2)}).message(),
             "Add: y.dim(1) = 2, want 3");
-  const std::string message(
-      Add(ctx(), {.a = a.view(), .b = ids.view(), .y = a.view()}).message());
+  const std::string message(Add(ctx(), {.a = a.view(), .b = ids.view(), .y = a.view()}).message());
   EXPECT_NE(message.find("b has dtype int32"), std::string::npos) << message;
 }
 

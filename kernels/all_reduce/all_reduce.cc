@@ -34,6 +34,11 @@ int64_t AllReduceInboxBytes(int32_t size, int64_t max_bytes) {
   return InboxPackets(size, PacketsOf(max_bytes)) * static_cast<int64_t>(sizeof(AllReducePacket));
 }
 
+bool AllReduceRmsNormCovers(const AllReducePeers& peers, int64_t tokens, int64_t hidden) {
+  return hidden % 4 == 0 && hidden <= kAllReduceMaxHidden &&
+         tokens * hidden * DTypeBytes(DType::kBF16) <= peers.max_bytes;
+}
+
 absl::Status AllReduceRmsNorm(const OpContext& ctx, const AllReduceRmsNormArgs& args) {
   int64_t tokens = kUnbound, size = kUnbound;
   ShapeChecker checker("AllReduceRmsNorm", ctx.device.type());

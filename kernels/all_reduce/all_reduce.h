@@ -48,6 +48,9 @@ struct AllReduceRmsNormArgs {
 // Largest H.
 inline constexpr int64_t kAllReduceMaxHidden = 16384;
 
+// Whether a message of [tokens, hidden] is within the limits below.
+bool AllReduceRmsNormCovers(const AllReducePeers& peers, int64_t tokens, int64_t hidden);
+
 // With h = round(residual + sum over ranks, in rank order, of x), summed in f32:
 //   residual[t, i] = h[t, i]
 //   y[t, i] = h[t, i] / sqrt(mean_i(h[t, i]^2) + eps) * weight[i]        in f32, rounded once.

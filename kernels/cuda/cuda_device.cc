@@ -195,13 +195,28 @@ int CudaDeviceCount() {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int ordinal) {
+namespace {
+
+absl::Status CheckOrdinal(int ordinal) {
   const int count = CudaDeviceCount();
-  if (ordinal < 0 || ordinal >= count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no GPU ", ordinal, ": this machine has ", count));
-  }
+  if (ordinal >= 0 && ordinal < count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no GPU ", ordinal, ": this machine has ", count));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int ordinal) {
+  RETURN_IF_ERROR(CheckOrdinal(ordinal));
   return CudaDevice::Create(ordinal);
+}
+
+absl::StatusOr<std::string> CudaBusId(int ordinal) {
+  RETURN_IF_ERROR(CheckOrdinal(ordinal));
+  char id[32] = {};
+  RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetPCIBusId(id, sizeof(id), ordinal), "cudaDeviceGetPCIBusId"));
+  return std::string(id);
 }
 
 }  // namespace millrace

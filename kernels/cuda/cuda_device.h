@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_CUDA_DEVICE_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/core/device.h"
@@ -18,6 +19,10 @@ int CudaDeviceCount();
 // sticky error (an illegal address, say) every later call fails with it: the worker must end.
 // InvalidArgument when there is no such GPU, Unimplemented in a build without CUDA.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int ordinal);
+
+// The GPU's address on its bus ("0000:1B:00.0"): the same for all processes of a host, whatever
+// numbers they know it by. Errors as for CreateCudaDevice.
+absl::StatusOr<std::string> CudaBusId(int ordinal);
 
 }  // namespace millrace
 

@@ -26,6 +26,7 @@ class CudaDeviceOnGpu : public ::testing::Test {
 TEST_F(CudaDeviceOnGpu, SaysWhatItIs) {
   const DeviceProperties p = *device_->Properties();
   EXPECT_FALSE(p.name.empty());
+  EXPECT_NE(CudaBusId(0).value().find(':'), std::string::npos);
   EXPECT_GE(p.compute_capability, 80);
   EXPECT_GT(p.multiprocessors, 0);
   EXPECT_GT(p.free_bytes, 0);

@@ -418,8 +418,9 @@ TEST_P(HyperConnectionTest, RefusesWhatDoesNotFit) {
                 {.out = bf16.view(), .post = good.post, .comb = good.comb, .streams = good.streams})
                 .message(),
             "HyperConnectionOut: out has dtype bfloat16, want float32");
-  EXPECT_EQ(HyperConnectionBegin(ctx(), {.x = good.x.Cols(0, 7), .streams = good.streams}).message(),
-            "HyperConnectionBegin: x.dim(1) = 7, want 8");
+  EXPECT_EQ(
+      HyperConnectionBegin(ctx(), {.x = good.x.Cols(0, 7), .streams = good.streams}).message(),
+      "HyperConnectionBegin: x.dim(1) = 7, want 8");
   EXPECT_EQ(
       HyperConnectionOut(
           ctx(),

@@ -45,7 +45,7 @@ inline float Widen(BFloat16 x) { return ToFloat(x); }
 template <int kLanes, typename T>
 LatentState Start(const LatentTile& tile) {
   LatentState s = LayOut(tile);
-  const int64_t heads = LatentPaddedHeads(tile.heads);
+  const int64_t heads = (tile.heads + kPanel<kLanes> - 1) / kPanel<kLanes> * kPanel<kLanes>;
   for (int64_t n = 0; n < heads; ++n) {
     const bool is_head = n < tile.heads;
     const T* q = static_cast<const T*>(tile.q) + (is_head ? n : 0) * tile.q_head_stride;

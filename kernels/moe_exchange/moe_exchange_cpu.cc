@@ -52,11 +52,12 @@ absl::Status MoeDispatchCpu(const OpContext& ctx, const MoeDispatchArgs& args) {
     }
     args.counts.as<int32_t>()[rank] = static_cast<int32_t>(rows - before);
   }
-  ctx.device.thread_pool()->ParallelFor(
-      rows, std::max<int64_t>(1, kChannelsPerTask / args.rows.dim(1)),
-      [&](int64_t begin, int64_t end, int) {
-        for (int64_t row = begin; row < end; ++row) WriteMessage(args, source[row], row);
-      });
+  ctx.device.thread_pool()->ParallelFor(rows,
+                                        std::max<int64_t>(1, kChannelsPerTask / args.rows.dim(1)),
+                                        [&](int64_t begin, int64_t end, int) {
+                                          for (int64_t row = begin; row < end; ++row)
+                                            WriteMessage(args, source[row], row);
+                                        });
   return absl::OkStatus();
 }
 

@@ -127,15 +127,16 @@ TEST_P(MoeExchangeTest, CombinesInOrderAndWritesZeros) {
   const Values values = rows.Get();
   for (size_t r = 0; r < source.size(); ++r) {
     if (source[r] < 0 || source[r] >= 5) continue;
-    for (size_t i = 0; i < 37; ++i) want[static_cast<size_t>(source[r]) * 37 + i] += values[r * 37 + i];
+    for (size_t i = 0; i < 37; ++i)
+      want[static_cast<size_t>(source[r]) * 37 + i] += values[r * 37 + i];
   }
   EXPECT_TRUE(AllClose(y.Get(), want, {1e-6, 1e-6}));
   EXPECT_TRUE(rows.GuardsIntact() && from.GuardsIntact() && y.GuardsIntact());
   // None came back.
-  ASSERT_TRUE(MoeCombine(ctx(), {.rows = rows.view().Rows(0, 0),
-                                 .source = from.view().Rows(0, 0),
-                                 .y = y.view()})
-                  .ok());
+  ASSERT_TRUE(
+      MoeCombine(ctx(),
+                 {.rows = rows.view().Rows(0, 0), .source = from.view().Rows(0, 0), .y = y.view()})
+          .ok());
   EXPECT_EQ(y.Get(), Values(5 * 37, 0.0));
 }
 
@@ -157,9 +158,9 @@ TEST_P(MoeExchangeTest, RefusesWhatDoesNotFit) {
             std::string::npos);
   EXPECT_EQ(message([](auto& a) { a.rows = a.rows.Cols(0, 13); }),
             "MoeDispatch: rows.dim(1) = 13, want 14");
-  EXPECT_EQ(MoeCombine(ctx(), {.rows = t.x.view(), .source = t.counts.view(), .y = t.x.view()})
-                .message(),
-            "MoeCombine: source.dim(0) = 4, want 7");
+  EXPECT_EQ(
+      MoeCombine(ctx(), {.rows = t.x.view(), .source = t.counts.view(), .y = t.x.view()}).message(),
+      "MoeCombine: source.dim(0) = 4, want 7");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, MoeExchangeTest, ::testing::ValuesIn(DevicesUnderTest()),

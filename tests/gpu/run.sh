@@ -4,12 +4,13 @@
 #
 #   run.sh [--sanitize] [--no-bench] [NAME...]
 #
-# --sanitize runs the tests under compute-sanitizer's memcheck and racecheck too, which takes
-# minutes. With names, only programs whose name begins with one of them.
+# --sanitize runs the tests under compute-sanitizer's memcheck and racecheck too. With names, only
+# programs whose name begins with one of them.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
 export LD_LIBRARY_PATH="$here/lib:${CUDA_HOME:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}"
-readonly AT_ONCE=6 # cells; tests are not timed
+at_once=$(($(nproc) * 3 / 4 + 1)) # cells; tests are not timed
+readonly CELL_SECONDS=300
 readonly NEED_TWO_GPUS=' all_reduce_test nccl_test peer_memory_test '
 
 columns=(plain)
@@ -40,7 +41,7 @@ programs() {
 # cell PROGRAM COLUMN: runs a test on the GPU. Leaves its log, and "N passed" or "FAILED" beside it;
 # a run without a test counts as failed, unless it is one that needs more GPUs than there are.
 cell() {
-  local out passed='' run=("$1")
+  local out passed='' run=("$1") begin=$SECONDS
   out=$logs/$(basename "$1").$2
   # Tests without a device parameter that need a GPU say so in their name.
   local filter='--gtest_filter=*/cuda:CudaDevice*:*OnAGpu*'
@@ -48,7 +49,7 @@ cell() {
     run=(compute-sanitizer --tool "$2" --error-exitcode 9 "$1")
     filter+=':-*TooLargeAnAllocation*'
   fi
-  if "${run[@]}" "$filter" >"$out.log" 2>&1 && ! grep -q '\[  SKIPPED \]' "$out.log"; then
+  if timeout "$CELL_SECONDS" "${run[@]}" "$filter" >"$out.log" 2>&1 && ! grep -q '\[  SKIPPED \]' "$out.log"; then
     passed=$(grep -oE '\[  PASSED  \] [1-9][0-9]*' "$out.log" | grep -oE '[0-9]+$')
   fi
   if [[ -n $passed ]]; then
@@ -59,6 +60,7 @@ cell() {
   else
     echo FAILED
   fi >"$out"
+  echo "$((SECONDS - begin)) s $(basename "$out"): $(cat "$out")" >&2
 }
 
 logs=$(mktemp -d)
@@ -67,7 +69,7 @@ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 gpus=$(nvidia-smi --list-gpus | wc -l)
 for program in $(programs _test); do
   for column in "${columns[@]}"; do
-    while [[ $(jobs -rp | wc -l) -ge $AT_ONCE ]]; do wait -n; done
+    while [[ $(jobs -rp | wc -l) -ge $at_once ]]; do wait -n; done
     cell "$program" "$column" &
   done
 done

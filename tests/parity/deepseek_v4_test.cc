@@ -292,61 +292,68 @@ EngineSetup With(void (*change)(EngineSetup&)) {
   return setup;
 }
 
-TEST(DeepSeekV4Parity, RefusesInOneLineAndNamesTheReason) {
-  const auto as_it_is = [](TinyDeepSeekV4&) {};
-  const Refusal kRefusals[] = {
+void AsItIs(TinyDeepSeekV4&) {}
+
+std::vector<Refusal> BadPlacements() {
+  return {
       {"groups",
        With([](EngineSetup& s) { s.ranks = 4; }),
        {"layers.0.attn", "tensor parallel size 4", "2 output groups"},
-       as_it_is},
-      {"heads", With([](EngineSetup& s) { s.ranks = 3; }), {"3", "4 attention heads"}, as_it_is},
-      {"page", With([](EngineSetup& s) { s.page_tokens = 64; }), {"--block-size", "128"}, as_it_is},
+       AsItIs},
+      {"heads", With([](EngineSetup& s) { s.ranks = 3; }), {"3", "4 attention heads"}, AsItIs},
+      {"page", With([](EngineSetup& s) { s.page_tokens = 64; }), {"--block-size", "128"}, AsItIs},
       {"fp8 rows",
        With([](EngineSetup& s) { s.kv_dtype = DType::kU8; }),
        {"--kv-cache-dtype fp8", "512", "32 and 8"},
-       as_it_is},
+       AsItIs},
       {"experts",
        With([](EngineSetup& s) {
          s.groups = 7;
          s.expert_parallel = true;
        }),
        {"layers.0.ffn.experts", "6 experts for 7 ranks"},
-       as_it_is},
-      {"missing",
-       DeepSeekSetup(),
-       {"layers.1.attn.indexer.weights_proj.weight"},
-       [](TinyDeepSeekV4& m) { m.Remove("layers.1.attn.indexer.weights_proj.weight"); }},
-      {"missing expert of another rank",
-       With([](EngineSetup& s) {
-         s.ranks = 2;
-         s.expert_parallel = true;
-       }),
-       {"layers.2.ffn.experts.5.w2.weight"},
-       [](TinyDeepSeekV4& m) { m.Remove("layers.2.ffn.experts.5.w2.weight"); }},
-      {"left over",
-       DeepSeekSetup(),
-       {"layers.2.attn.indexer.wq_b.weight", "does not use"},
-       [](TinyDeepSeekV4& m) {
-         m.Add("layers.2.attn.indexer.wq_b.weight", {{1, 1}, {0.0f}});
-       }},
-      {"shape",
-       DeepSeekSetup(),
-       {"layers.0.attn.wkv.weight", "[32, 1]", "[32, 40]"},
-       [](TinyDeepSeekV4& m) {
-         m.Add("layers.0.attn.wkv.weight", {{32, 1}, std::vector<float>(32)});
-       }},
-      {"dtype",
-       DeepSeekSetup(),
-       {"layers.0.hc_attn_scale", "I64"},
-       [](TinyDeepSeekV4& m) {
-         m.Add("layers.0.hc_attn_scale", {{3}, {1, 1, 1}, WrittenTensor::Type::kI64});
-       }},
-      {"DSpark",
-       DeepSeekSetup(),
-       {"DSpark"},
-       [](TinyDeepSeekV4& m) { m.Add("mtp.0.main_proj.weight", {{1, 1}, {0.0f}}); }},
-  };
-  for (const Refusal& refusal : kRefusals) {
+       AsItIs}};
+}
+
+std::vector<Refusal> BadCheckpoints() {
+  return {{"missing",
+           DeepSeekSetup(),
+           {"layers.1.attn.indexer.weights_proj.weight"},
+           [](TinyDeepSeekV4& m) { m.Remove("layers.1.attn.indexer.weights_proj.weight"); }},
+          {"missing expert of another rank",
+           With([](EngineSetup& s) {
+             s.ranks = 2;
+             s.expert_parallel = true;
+           }),
+           {"layers.2.ffn.experts.5.w2.weight"},
+           [](TinyDeepSeekV4& m) { m.Remove("layers.2.ffn.experts.5.w2.weight"); }},
+          {"left over",
+           DeepSeekSetup(),
+           {"layers.2.attn.indexer.wq_b.weight", "does not use"},
+           [](TinyDeepSeekV4& m) {
+             m.Add("layers.2.attn.indexer.wq_b.weight", {{1, 1}, {0.0f}});
+           }},
+          {"shape",
+           DeepSeekSetup(),
+           {"layers.0.attn.wkv.weight", "[32, 1]", "[32, 40]"},
+           [](TinyDeepSeekV4& m) {
+             m.Add("layers.0.attn.wkv.weight", {{32, 1}, std::vector<float>(32)});
+           }},
+          {"dtype",
+           DeepSeekSetup(),
+           {"layers.0.hc_attn_scale", "I64"},
+           [](TinyDeepSeekV4& m) {
+             m.Add("layers.0.hc_attn_scale", {{3}, {1, 1, 1}, WrittenTensor::Type::kI64});
+           }},
+          {"DSpark", DeepSeekSetup(), {"DSpark"}, [](TinyDeepSeekV4& m) {
+             m.Add("mtp.0.main_proj.weight", {{1, 1}, {0.0f}});
+           }}};
+}
+
+TEST(DeepSeekV4Parity, RefusesInOneLineAndNamesTheReason) {
+  std::vector<Refusal> refusals = BadPlacements();
+  for (const Refusal& refusal : BadCheckpoints()) refusals.push_back(refusal);
+  for (const Refusal& refusal : refusals) {
     TinyDeepSeekV4 model({}, 1);
     refusal.edit(model);
     const absl::Status status =

@@ -40,10 +40,10 @@ const NamedShape kShapes[] = {
 };
 
 constexpr EngineSetup kGpu = {.pages = 400,
-                        .max_num_seqs = 64,
-                        .dtype = DType::kBF16,
-                        .page_tokens = 16,
-                        .device = DeviceType::kCuda};
+                              .max_num_seqs = 64,
+                              .dtype = DType::kBF16,
+                              .page_tokens = 16,
+                              .device = DeviceType::kCuda};
 
 class GpuParity : public testing::TestWithParam<NamedShape> {
  protected:
@@ -60,7 +60,7 @@ class GpuParity : public testing::TestWithParam<NamedShape> {
   const std::string dir_ = Folder(model_, GetParam().name);
 };
 
-// The spread of the formula's logits, which an error is to be measured by.
+// Root of the mean square: of the formula's logits, which errors are measured by, and of errors.
 double Spread(const std::vector<std::vector<double>>& logits) {
   double sum = 0, count = 0;
   for (const auto& row : logits) {
@@ -72,7 +72,9 @@ double Spread(const std::vector<std::vector<double>>& logits) {
   return std::sqrt(sum / count);
 }
 
-// bf16 activations lose 2^-9 at each of some twenty roundings a layer.
+// bf16 activations lose 2^-9 at each of some twenty roundings a layer. transformers, computing in
+// bf16, is off from itself in f32 by 0.020 to 0.029 of the spread on these shapes, the worst logit
+// of 33 tokens by 0.10 to 0.20.
 TEST_P(GpuParity, LogitsAreTheFormulasOnAGpu) {
   const std::unique_ptr<Engine> engine = StartOnGpu(/*eager=*/true);
   ASSERT_NE(engine, nullptr);
@@ -82,14 +84,17 @@ TEST_P(GpuParity, LogitsAreTheFormulasOnAGpu) {
     ASSERT_TRUE(output.status.ok()) << output.status;
     const std::vector<std::vector<double>> want = model_.Logits(request.prompt);
     ASSERT_EQ(output.logits.size(), want.size());
+    std::vector<std::vector<double>> errors = want;
     double worst = 0;
     for (size_t t = 0; t < want.size(); ++t) {
       for (size_t i = 0; i < want[t].size(); ++i) {
-        const double error = std::abs(want[t][i] - static_cast<double>(output.logits[t][i]));
+        errors[t][i] -= static_cast<double>(output.logits[t][i]);
+        const double error = std::abs(errors[t][i]);
         worst = error <= worst ? worst : error;  // NaN counts
       }
     }
-    EXPECT_LT(worst, 0.08 * Spread(want)) << length << " tokens";
+    EXPECT_LT(Spread(errors), 0.03 * Spread(want)) << length << " tokens";
+    EXPECT_LT(worst, 0.2 * Spread(want)) << length << " tokens";
   }
 }
 

@@ -96,7 +96,8 @@ TinyDeepSeekV4::Mix TinyDeepSeekV4::MixIn(const std::string& prefix,
     const double norm = InverseRms(flat.data(), inputs, shape_.eps);
     const auto m = [&](size_t row, size_t kind) {
       double sum = 0;
-      for (size_t i = 0; i < inputs; ++i) sum += flat[i] * static_cast<double>(fn[row * inputs + i]);
+      for (size_t i = 0; i < inputs; ++i)
+        sum += flat[i] * static_cast<double>(fn[row * inputs + i]);
       return sum * norm * static_cast<double>(scale[kind]) + static_cast<double>(base[row]);
     };
     Row& x = mix.x.emplace_back(Size(shape_.hidden), 0.0);

@@ -1,8 +1,8 @@
 """@cuda: the toolkit of this machine (CUDA_HOME, else /usr/local/cuda), or empty targets.
 
-Targets: cuda (runtime), cublas, cublaslt, nccl. defs.bzl: HAVE_CUDA, NVCC (its path, or ""),
-HAVE_NCCL: whether the toolkit's folder also has NCCL, which is a package of its own; the target
-nccl is empty where it has not.
+Targets: cuda (runtime), nccl, cupti. defs.bzl: HAVE_CUDA, NVCC (its path, or ""), HAVE_NCCL,
+HAVE_CUPTI: whether the toolkit's folder also has NCCL, which is a package of its own, and the
+profiling interface; their targets are empty where it has not.
 """
 
 _FOUND = """
@@ -37,10 +37,10 @@ cc_library(
 )
 """
 
+# Header of each.
 _LIBRARIES = {
-    "cublas": "cublas",
-    "cublaslt": "cublasLt",
-    "nccl": "nccl",
+    "cupti": "cupti.h",
+    "nccl": "nccl.h",
 }
 
 def _toolkit(ctx):
@@ -50,11 +50,11 @@ def _toolkit(ctx):
             return folder
     return None
 
-def _has_nccl(ctx, toolkit):
+def _has(ctx, toolkit, library):
     """Whether header and library lie in the toolkit's folder; toolkit may be None."""
-    return toolkit and all([
+    return bool(toolkit) and all([
         ctx.path(toolkit + name).exists
-        for name in ["/include/nccl.h", "/lib64/libnccl.so"]
+        for name in ["/include/" + _LIBRARIES[library], "/lib64/lib%s.so" % library]
     ])
 
 def _cuda_repository_impl(ctx):
@@ -63,18 +63,16 @@ def _cuda_repository_impl(ctx):
     if toolkit:
         lib = toolkit + "/lib64"
         ctx.symlink(toolkit + "/include", "include")
-    has_nccl = bool(_has_nccl(ctx, toolkit))
     text = _FOUND.format(lib = lib) if toolkit else _EMPTY
-    for name, library in _LIBRARIES.items():
-        found = has_nccl if name == "nccl" else toolkit
+    defs = "HAVE_CUDA = %r\n" % bool(toolkit)
+    defs += "NVCC = %r\n" % (toolkit + "/bin/nvcc" if toolkit else "")
+    for library in _LIBRARIES:
+        found = _has(ctx, toolkit, library)
         linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-l" + library] if found else []
-        text += _LIBRARY.format(name = name, linkopts = repr(linkopts))
+        text += _LIBRARY.format(name = library, linkopts = repr(linkopts))
+        defs += "HAVE_%s = %r\n" % (library.upper(), found)
     ctx.file("BUILD", text)
-    ctx.file("defs.bzl", "HAVE_CUDA = {}\nHAVE_NCCL = {}\nNVCC = {}\n".format(
-        bool(toolkit),
-        has_nccl,
-        repr(toolkit + "/bin/nvcc" if toolkit else ""),
-    ))
+    ctx.file("defs.bzl", defs)
 
 cuda_repository = repository_rule(
     implementation = _cuda_repository_impl,

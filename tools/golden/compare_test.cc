@@ -42,6 +42,7 @@ TEST(CompareTest, TheLargestErrorCounts) {
   got.logits[0][2] = 2.875f;
   const CaseReport r = Compare(Want(), got);
   EXPECT_EQ(r.logit_error, 0.25);
+  EXPECT_NEAR(r.logit_rms, std::sqrt((0.25 * 0.25 + 0.125 * 0.125) / 6), 1e-9);
   EXPECT_TRUE(r.passed(0.25));
   EXPECT_FALSE(r.passed(0.2));
 }
@@ -108,7 +109,7 @@ TEST(ReportTest, TheVerdictNamesTheWorstOfBoth) {
       "first", {off, parted}, {Compare(Want(), off), Compare(Want(), parted)}};
   const Verdict verdict = Judge({first}, 1);
   EXPECT_TRUE(verdict.passed);
-  EXPECT_EQ(verdict.line, "worst: logit error 5.00e-01 (tolerance 1e+00), greedy 1/3: passed");
+  EXPECT_EQ(verdict.line, "worst: logit error 5.00e-01 (tolerance 1.0e+00), greedy 1/3: passed");
   EXPECT_FALSE(Judge({first}, 0.1).passed);
   const std::string table = FormatPass(first, {Want(), Want()}, 1);
   EXPECT_NE(table.find("parts at token 1: 3, want 8, margin 1.00e-03 (a near-tie)"),

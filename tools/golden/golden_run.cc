@@ -83,9 +83,10 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
     WorkerProcessesOptions processes;
     processes.runner = runner;
     processes.tensor_parallel_size = options.tensor_parallel_size;
-    processes.threads_per_rank = std::max(
-        1, options.threads / (options.tensor_parallel_size * options.data_parallel_size));
+    processes.threads_per_rank =
+        std::max(1, options.threads / (options.tensor_parallel_size * options.data_parallel_size));
     processes.num_pages = num_pages;
+    processes.device = options.device.type;
     processes.worker_binary = options.worker_binary;
     ASSIGN_OR_RETURN(std::unique_ptr<StepExecutor> executor, StartWorkerProcesses(processes));
     return ReadyExecutor{std::move(executor), num_pages};

@@ -20,7 +20,7 @@ namespace millrace {
 
 struct GoldenOptions {
   std::string model_dir;
-  DType dtype = DType::kF32;  // of weights
+  DType dtype = DType::kF32;      // of weights
   std::optional<DType> kv_dtype;  // of the cache; empty: what the model is served with
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;

@@ -100,9 +100,11 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
   if (absl::GetFlag(FLAGS_processes)) {
-    // Both are built into bin/tools.
+    // Beside this program in a bundle; else both are built into bin/tools.
     const std::filesystem::path here = std::filesystem::canonical("/proc/self/exe").parent_path();
-    options.worker_binary = (here.parent_path() / "serve" / "worker").string();
+    std::filesystem::path worker = here / "worker";
+    if (!std::filesystem::exists(worker)) worker = here.parent_path() / "serve" / "worker";
+    options.worker_binary = worker.string();
   }
   const int32_t threads = absl::GetFlag(FLAGS_threads);
   const int32_t machine = static_cast<int32_t>(std::thread::hardware_concurrency());

@@ -107,10 +107,13 @@ class WorkerProcesses final : public StepExecutor {
     for (int32_t r = 0; r < ranks; ++r) {
       ASSIGN_OR_RETURN(
           const pid_t pid,
-          Spawn({options.worker_binary, absl::StrCat("--controller=127.0.0.1:", hub_->port()),
-                 absl::StrCat("--cluster_secret_file=", secret_file),
-                 absl::StrCat("--threads=", options.threads_per_rank),
-                 absl::StrCat("--tensor_parallel_size=", options.tensor_parallel_size)}));
+          Spawn(
+              {options.worker_binary, absl::StrCat("--controller=127.0.0.1:", hub_->port()),
+               absl::StrCat("--cluster_secret_file=", secret_file),
+               absl::StrCat("--threads=", options.threads_per_rank),
+               absl::StrCat("--device=",
+                            options.device == DeviceType::kCuda ? absl::StrCat("cuda:", r) : "cpu"),
+               absl::StrCat("--tensor_parallel_size=", options.tensor_parallel_size)}));
       pids_.push_back(pid);
     }
     ASSIGN_OR_RETURN(ReadyGroup group, hub_->WaitForGroup());

@@ -9,15 +9,17 @@
 #include "absl/status/statusor.h"
 #include "engine/runtime/runner_config.h"
 #include "engine/runtime/step_executor.h"
+#include "kernels/core/tensor_view.h"
 
 namespace millrace {
 
 struct WorkerProcessesOptions {
-  RunnerConfig runner;  // model_dir must be absolute
+  RunnerConfig runner;               // model_dir must be absolute
   int32_t tensor_parallel_size = 1;  // of each of runner.data_parallel_size groups
   int32_t threads_per_rank = 1;
   int32_t num_pages = 0;
-  std::string worker_binary;  // tools/serve:worker
+  DeviceType device = DeviceType::kCpu;  // kCuda: worker n computes on GPU n
+  std::string worker_binary;             // tools/serve:worker
 };
 
 // Starts the workers and waits until they have loaded the model. They end with the executor.

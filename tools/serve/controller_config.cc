@@ -83,8 +83,8 @@ absl::StatusOr<DType> ParseCacheDType(const std::string& name, DType automatic) 
   if (name == "auto") return automatic;
   const std::optional<DType> dtype = CacheDTypeFromName(name);
   if (dtype.has_value()) return *dtype;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--kv-cache-dtype=", name, " is not supported: auto, float32, bfloat16 or fp8"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-cache-dtype=", name, " is not supported: auto, float32, bfloat16 or fp8"));
 }
 
 absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
@@ -132,9 +132,9 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
   const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   ASSIGN_OR_RETURN(runner.dtype, ParseDType(f.dtype, own));
   ASSIGN_OR_RETURN(runner.numerics, ParseNumerics(f.numerics));
-  ASSIGN_OR_RETURN(runner.kv_dtype,
-                   ParseCacheDType(f.kv_cache_dtype,
-                                   DefaultCacheDType(config, runner.numerics, runner.dtype)));
+  ASSIGN_OR_RETURN(
+      runner.kv_dtype,
+      ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));
   runner.expert_parallel = f.enable_expert_parallel;
   runner.data_parallel_size = f.data_parallel_size;
   ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));

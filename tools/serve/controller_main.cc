@@ -59,6 +59,8 @@ ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
 ABSL_FLAG(int32_t, block_size, 0, "tokens in a cache block; 0 = what suits the model");
 ABSL_FLAG(bool, enforce_eager, false, "on GPUs: no captured graphs");
+ABSL_FLAG(bool, disable_custom_all_reduce, false,
+          "on GPUs: sum over the ranks by NCCL alone, never over peer memory");
 ABSL_FLAG(std::vector<std::string>, cuda_graph_sizes, {},
           "on GPUs: batch sizes to capture decode graphs for; default: up to --max-num-seqs");
 ABSL_FLAG(bool, enable_prefix_caching, true, "reuse the cache of prompts that begin alike");
@@ -154,6 +156,7 @@ absl::StatusOr<WorkerHubOptions> ReadHubOptions(const ControllerFlags& flags) {
   hub.port = absl::GetFlag(FLAGS_worker_port);
   ASSIGN_OR_RETURN(hub.secret, ClusterSecret(absl::GetFlag(FLAGS_cluster_secret_file)));
   hub.build_version = std::string(kBuildVersion);
+  hub.custom_all_reduce = !absl::GetFlag(FLAGS_disable_custom_all_reduce);
   if (flags.load_format != "dummy") {
     ASSIGN_OR_RETURN(hub.model_fingerprint, RunnerModelFactory().Fingerprint(flags.model));
   }

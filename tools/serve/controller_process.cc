@@ -71,8 +71,7 @@ absl::Status ControllerProcess::StartServer() {
 absl::Status ControllerProcess::StartHub() {
   WorkerHubOptions hub = options_.hub;
   hub.config = options_.config.runner;
-  hub.world =
-      options_.config.tensor_parallel_size * options_.config.runner.data_parallel_size;
+  hub.world = options_.config.tensor_parallel_size * options_.config.runner.data_parallel_size;
   hub.vocab_size = options_.config.model.config.vocab_size;
   hub.num_pages = options_.config.num_pages;
   hub.kv_cache_memory_bytes = options_.config.kv_cache_memory_bytes;
@@ -111,7 +110,9 @@ absl::Status ControllerProcess::LoadLocal() {
                    }));
   console_.EndProgress();
   std::vector<RankRoom> rooms;
-  for (const RankMemory& memory : executor->memory()) rooms.push_back({"localhost", memory});
+  for (const RankMemory& memory : executor->memory()) {
+    rooms.push_back({.host = "localhost", .memory_id = "", .memory = memory});
+  }
   const PageRequest request = {.num_pages = config.num_pages,
                                .kv_cache_memory_bytes = config.kv_cache_memory_bytes,
                                .memory_utilization = config.memory_utilization,

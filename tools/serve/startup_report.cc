@@ -69,9 +69,10 @@ std::string WorldTable(const std::vector<RankInfo>& ranks) {
 std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config) {
   const int64_t tokens = static_cast<int64_t>(num_pages) * config.page_tokens;
   std::string text = absl::StrFormat(
-      "Model weights take %.2f GiB; activations peak %.2f GiB; KV cache %.2f GiB (rank 0)",
-      GiB(memory.weight_bytes), GiB(memory.workspace_bytes),
-      GiB(memory.bytes_per_page * num_pages));
+      "Model weights take %.2f GiB; activations peak %.2f GiB; KV cache %.2f GiB of %.2f free "
+      "(rank 0)",
+      GiB(memory.weight_bytes), GiB(memory.workspace_bytes), GiB(memory.bytes_per_page * num_pages),
+      GiB(memory.available_bytes));
   absl::StrAppend(
       &text,
       absl::StrFormat("\nKV cache of %s rows: %s bytes in a page of %d tokens, %.2f a token; "

@@ -94,6 +94,7 @@ absl::StatusOr<Machine> Prepare() {
   Machine machine;
   if (choice.type == DeviceType::kCuda) {
     ASSIGN_OR_RETURN(machine.device, CreateCudaDevice(choice.ordinal));
+    ASSIGN_OR_RETURN(machine.options.memory_id, CudaBusId(choice.ordinal));
   } else {
     ASSIGN_OR_RETURN(machine.device, CpuDevice::Create(threads));
   }
@@ -106,6 +107,7 @@ absl::StatusOr<Machine> Prepare() {
       .protocol_revision = ProtocolRevision(),
       .device_kind = choice.type == DeviceType::kCuda ? "cuda" : "cpu",
       .device_description = properties.name,
+      .memory_id = std::move(machine.options.memory_id),
       .threads = threads,
       .model_dir = PathFromUser(absl::GetFlag(FLAGS_model)),
       .tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size),

@@ -54,11 +54,18 @@ absl::StatusOr<std::vector<int32_t>> Batches() {
   return batches;
 }
 
-// One batch size: its own executor, so that each starts with an empty cache.
-absl::Status BenchBatch(int32_t batch, const DeviceChoice& device, const Bound& bound) {
-  const int32_t context = absl::GetFlag(FLAGS_context);
-  const int32_t steps = absl::GetFlag(FLAGS_steps);
-  const int32_t room = context + steps + StepDriver::kWarmUpSteps + 1;
+struct Bed {
+  std::unique_ptr<LocalExecutor> executor;
+  int32_t room = 0;   // tokens of each sequence
+  int32_t chunk = 0;  // tokens of a step
+};
+
+// One executor for all batch sizes: weights take longest.
+absl::StatusOr<Bed> Load(const std::vector<int32_t>& batches, const DeviceChoice& device) {
+  const int32_t most = *std::max_element(batches.begin(), batches.end());
+  Bed bed = {.room = absl::GetFlag(FLAGS_context) + absl::GetFlag(FLAGS_steps) +
+                     StepDriver::kWarmUpSteps + 1,
+             .chunk = std::max(absl::GetFlag(FLAGS_chunk), most)};
   LocalExecutorConfig config;
   config.device = device.type;
   config.cuda_device = device.ordinal;
@@ -67,35 +74,40 @@ absl::Status BenchBatch(int32_t batch, const DeviceChoice& device, const Bound& 
   runner.model_dir = PathFromUser(absl::GetFlag(FLAGS_model));
   runner.load_format = LoadFormat::kDummy;
   runner.page_tokens = absl::GetFlag(FLAGS_block_size);
-  runner.max_num_seqs = batch;
-  runner.max_num_batched_tokens = std::max(absl::GetFlag(FLAGS_chunk), batch);
-  runner.max_model_len = room;
+  runner.max_num_seqs = most;
+  runner.max_num_batched_tokens = bed.chunk;
+  runner.max_model_len = bed.room;
   runner.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
-  runner.cuda_graph_sizes = {batch};
-  ASSIGN_OR_RETURN(const std::unique_ptr<LocalExecutor> executor, LocalExecutor::Create(config));
-  const int32_t pages = (room + runner.page_tokens - 1) / runner.page_tokens * batch;
-  RETURN_IF_ERROR(executor->AllocateCache(pages));
+  runner.cuda_graph_sizes = batches;
+  ASSIGN_OR_RETURN(bed.executor, LocalExecutor::Create(config));
+  RETURN_IF_ERROR(
+      bed.executor->AllocateCache((bed.room + runner.page_tokens - 1) / runner.page_tokens * most));
+  return bed;
+}
 
-  StepDriver driver(*executor, runner.page_tokens, executor->model_config().vocab_size);
-  ASSIGN_OR_RETURN(const double first,
-                   driver.Prefill(1, context, room, runner.max_num_batched_tokens));
-  (void)first;  // libraries load their kernels at their first use
-  ASSIGN_OR_RETURN(const double prefill,
-                   driver.Prefill(batch, context, room, runner.max_num_batched_tokens));
-  ASSIGN_OR_RETURN(const double step, driver.Decode(steps));
+// Seconds that a decode step takes at the least: all weights but the input embedding, of which a
+// step reads a row a token, and the cache, at copy bandwidth.
+double DecodeBound(const LocalExecutor& executor, int32_t batch, const Bound& bound) {
+  const RankMemory& memory = executor.memory()[0];
+  const ModelConfig& model = executor.model_config();
+  const double embedding = model.tie_embeddings ? 0
+                                                : 2.0 * static_cast<double>(model.vocab_size) *
+                                                      static_cast<double>(model.hidden_size);
+  const double tokens =
+      absl::GetFlag(FLAGS_context) + StepDriver::kWarmUpSteps + absl::GetFlag(FLAGS_steps) / 2.0;
+  const double cache =
+      static_cast<double>(memory.bytes_per_page) / absl::GetFlag(FLAGS_block_size) * tokens * batch;
+  return (static_cast<double>(memory.weight_bytes) - embedding + cache) / bound.bytes_per_second;
+}
+
+absl::Status BenchBatch(int32_t batch, const Bed& bed, const Bound& bound, StepDriver& driver) {
+  const int32_t context = absl::GetFlag(FLAGS_context);
+  ASSIGN_OR_RETURN(const double prefill, driver.Prefill(batch, context, bed.room, bed.chunk));
+  ASSIGN_OR_RETURN(const double step, driver.Decode(absl::GetFlag(FLAGS_steps)));
   std::printf("%5d %8d %12.0f %10.3f %12.1f", batch, context, batch * context / prefill, step * 1e3,
               batch / step);
   if (bound.bytes_per_second > 0) {
-    const RankMemory& memory = executor->memory()[0];
-    const ModelConfig& model = executor->model_config();
-    // All weights but the input embedding, of which a step reads a row a token, and the cache.
-    const double embedding = model.tie_embeddings ? 0
-                                                  : 2.0 * static_cast<double>(model.vocab_size) *
-                                                        static_cast<double>(model.hidden_size);
-    const double cache = static_cast<double>(memory.bytes_per_page) / runner.page_tokens *
-                         (context + StepDriver::kWarmUpSteps + steps / 2.0) * batch;
-    const double floor =
-        (static_cast<double>(memory.weight_bytes) - embedding + cache) / bound.bytes_per_second;
+    const double floor = DecodeBound(*bed.executor, batch, bound);
     std::printf(" %10.3f %6.1f %%", floor * 1e3, 100 * floor / step);
   }
   std::printf("\n");
@@ -115,7 +127,12 @@ absl::Status Run() {
   }
   std::printf("%5s %8s %12s %10s %12s %10s %8s\n", "batch", "context", "prefill/s", "ms/step",
               "tokens/s", "bound ms", "of it");
-  for (const int32_t batch : batches) RETURN_IF_ERROR(BenchBatch(batch, device, bound));
+  ASSIGN_OR_RETURN(const Bed bed, Load(batches, device));
+  StepDriver driver(*bed.executor, absl::GetFlag(FLAGS_block_size),
+                    bed.executor->model_config().vocab_size);
+  // Libraries load their kernels at their first use.
+  RETURN_IF_ERROR(driver.Prefill(1, absl::GetFlag(FLAGS_context), bed.room, bed.chunk).status());
+  for (const int32_t batch : batches) RETURN_IF_ERROR(BenchBatch(batch, bed, bound, driver));
   return absl::OkStatus();
 }
 

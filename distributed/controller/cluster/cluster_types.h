@@ -21,10 +21,12 @@ struct WorkerHubOptions {
   std::string model_fingerprint;  // of config.model_dir; a worker's own must match. "": unchecked
   int32_t world = 1;              // ranks of all of config.data_parallel_size groups
   int32_t vocab_size = 0;         // > 0; results outside of it are refused
+  // GPUs: small sums over peer memory, where the ranks have it, instead of by NCCL.
+  bool custom_all_reduce = true;
 
   int32_t num_pages = 0;              // > 0: as asked; 0: sized from what the ranks report
   int64_t kv_cache_memory_bytes = 0;  // > 0: cache of each rank; 0: a share of what is free
-  double memory_utilization = 0.9;    // that share; ranks on one host divide it
+  double memory_utilization = 0.9;    // that share; ranks that share memory divide it
 
   absl::Duration startup_timeout = absl::Minutes(10);  // to the first group's readiness
   absl::Duration self_test_timeout = absl::Seconds(30);
@@ -37,6 +39,7 @@ struct RankInfo {
   std::string host;
   int32_t pid = 0;
   std::string device;     // "AMD EPYC ... (2 threads, avx512_bf16)"
+  std::string memory_id;  // RankRoom's
   std::string transport;  // of its collectives
   RankMemory memory;
 };

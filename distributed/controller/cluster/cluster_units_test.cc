@@ -66,18 +66,22 @@ TEST(HelloCheckTest, RefusesTextsThatWouldSpoilALog) {
   EXPECT_EQ(CheckHello(hello, kRules).code(), absl::StatusCode::kInvalidArgument);
 }
 
-RankRoom Room(const char* host, int64_t page, int64_t free) {
+RankRoom Room(const char* host, int64_t page, int64_t free, const char* memory_id = "") {
   return {
       host,
+      memory_id,
       {.weight_bytes = 1, .workspace_bytes = 1, .bytes_per_page = page, .available_bytes = free}};
 }
 
-TEST(PageSizingTest, SmallestRankDecidesAndHostsAreShared) {
+TEST(PageSizingTest, SmallestRankDecidesAndMemoryIsShared) {
   const PageRequest request = {.memory_utilization = 0.5, .page_tokens = 16, .max_model_len = 100};
   EXPECT_EQ(SizePages({Room("a", 10, 1000)}, request).value(), 50);
   EXPECT_EQ(SizePages({Room("a", 10, 1000), Room("b", 10, 600)}, request).value(), 30);
   EXPECT_EQ(SizePages({Room("a", 10, 1000), Room("a", 10, 1000)}, request).value(), 25);
   EXPECT_EQ(SizePages({Room("a", 10, 1000), Room("b", 20, 1000)}, request).value(), 25);
+  // Two GPUs of one host, and two ranks on one of them.
+  EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0"), Room("a", 10, 1000, "g1")}, request).value(), 50);
+  EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0"), Room("a", 10, 1000, "g0")}, request).value(), 25);
 }
 
 TEST(PageSizingTest, GivenSizes) {

@@ -40,6 +40,7 @@ GroupAssembly::GroupAssembly(const WorkerHubOptions& options, std::string id,
                            .host = hello.host(),
                            .pid = hello.pid(),
                            .device = hello.device_description(),
+                           .memory_id = hello.memory_id(),
                            .transport = "",
                            .memory = {}});
   }
@@ -57,6 +58,7 @@ void GroupAssembly::Assign() {
     assign->set_model_fingerprint(options_.model_fingerprint);
     assign->set_self_test_timeout_s(absl::ToDoubleSeconds(options_.self_test_timeout));
     assign->set_step_timeout_s(absl::ToDoubleSeconds(options_.step_timeout));
+    assign->set_disable_custom_all_reduce(!options_.custom_all_reduce);
     members_[static_cast<size_t>(rank)].session->Send(message);
   }
 }
@@ -177,7 +179,9 @@ absl::Status GroupAssembly::BeginStage() {
 
 absl::Status GroupAssembly::ConfigureCache() {
   std::vector<RankRoom> rooms;
-  for (const RankInfo& rank : info_.ranks) rooms.push_back({rank.host, rank.memory});
+  for (const RankInfo& rank : info_.ranks) {
+    rooms.push_back({rank.host, rank.memory_id, rank.memory});
+  }
   ASSIGN_OR_RETURN(info_.num_pages,
                    SizePages(rooms, {.num_pages = options_.num_pages,
                                      .kv_cache_memory_bytes = options_.kv_cache_memory_bytes,

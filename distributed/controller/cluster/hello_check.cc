@@ -41,8 +41,8 @@ class Diff final {
 absl::Status CheckHello(const worker::Hello& hello, const HelloRules& rules) {
   for (const std::string* text :
        {&hello.build_version(), &hello.protocol_revision(), &hello.host(), &hello.device_kind(),
-        &hello.device_description(), &hello.model_dir(), &hello.model_fingerprint(),
-        &hello.instance()}) {
+        &hello.memory_id(), &hello.device_description(), &hello.model_dir(),
+        &hello.model_fingerprint(), &hello.instance()}) {
     if (!Printable(*text)) {
       return absl::InvalidArgumentError("hello: a text is too long or not printable");
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,15 +16,15 @@ std::string GiB(double bytes) { return absl::StrFormat("%.2f GiB", bytes / (1 <<
 }  // namespace
 
 absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const PageRequest& request) {
-  std::map<std::string, int64_t> ranks_on_host;
-  for (const RankRoom& rank : ranks) ++ranks_on_host[rank.host];
+  std::map<std::pair<std::string, std::string>, int64_t> sharers;
+  for (const RankRoom& rank : ranks) ++sharers[{rank.host, rank.memory_id}];
   const int64_t one_sequence =
       (int64_t{request.max_model_len} + request.page_tokens - 1) / request.page_tokens;
   const int64_t need = std::max<int64_t>({request.num_pages, one_sequence, 1});
   int64_t pages = std::numeric_limits<int32_t>::max();
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankMemory& memory = ranks[i].memory;
-    const int64_t free = memory.available_bytes / ranks_on_host[ranks[i].host];
+    const int64_t free = memory.available_bytes / sharers[{ranks[i].host, ranks[i].memory_id}];
     const bool given = request.num_pages > 0 || request.kv_cache_memory_bytes > 0;
     int64_t room =
         given ? free : static_cast<int64_t>(static_cast<double>(free) * request.memory_utilization);

@@ -20,7 +20,10 @@ struct PageRequest {
 };
 
 struct RankRoom {
-  std::string host;  // ranks on one host report the same free memory and divide it
+  std::string host;  // for messages
+  // Of the memory that the cache will lie in, on that host. Ranks with the same report the same
+  // free bytes and divide them.
+  std::string memory_id;
   RankMemory memory;
 };
 

@@ -93,9 +93,8 @@ absl::Status GroupSteps::TakeAnswers(int32_t group, StepResult result, Pending& 
     if (pending.expected[i].group == group) places.push_back(i);
   }
   if (result.sequences.size() != places.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("step ", pending.step, ": ",
-                                                   result.sequences.size(), " results, want ",
-                                                   places.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "step ", pending.step, ": ", result.sequences.size(), " results, want ", places.size()));
   }
   for (size_t i = 0; i < places.size(); ++i) {
     const absl::Status status = CheckAnswer(pending.expected[places[i]], result.sequences[i]);
@@ -111,8 +110,8 @@ absl::Status GroupSteps::TakeAnswers(int32_t group, StepResult result, Pending& 
 absl::Status GroupSteps::CheckAnswer(const Expected& want, const SequenceResult& got) {
   const bool sampled = got.token >= 0;
   if (got.slot != want.slot || (!got.numeric_fault && sampled != want.sample)) {
-    return absl::InvalidArgumentError(absl::StrCat(" does not answer its plan: slot ", got.slot,
-                                                   ", token ", got.token));
+    return absl::InvalidArgumentError(
+        absl::StrCat(" does not answer its plan: slot ", got.slot, ", token ", got.token));
   }
   if (got.numeric_fault) return absl::OkStatus();
   if (static_cast<int32_t>(got.prompt_logprobs.size()) != want.scores ||

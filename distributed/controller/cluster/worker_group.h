@@ -60,7 +60,7 @@ class GroupSteps final {
     absl::Time begin;  // when it became the oldest, or was launched
     std::vector<Expected> expected;
     std::vector<bool> answered;  // by rank
-    StepResult result;  // of all groups
+    StepResult result;           // of all groups
   };
 
   // Takes what a group's first rank brings.
