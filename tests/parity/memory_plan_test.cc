@@ -48,6 +48,14 @@ class SmallDevice final : public Device {
   const std::unique_ptr<CpuDevice> cpu_ = *CpuDevice::Create(1);
 };
 
+nlohmann::json Yarn() {
+  return {{"type", "yarn"},
+          {"factor", 16},
+          {"original_max_position_embeddings", 65536},
+          {"beta_fast", 32},
+          {"beta_slow", 1}};
+}
+
 // DeepSeek-V4-Flash, as it was released.
 std::string FlashFolder() {
   std::vector<int> ratios = {0, 0};
