@@ -57,7 +57,7 @@ nlohmann::json Yarn() {
 }
 
 // DeepSeek-V4-Flash, as it was released.
-std::string FlashFolder() {
+nlohmann::json FlashConfig() {
   std::vector<int> ratios = {0, 0};
   for (int layer = 2; layer < 43; ++layer) ratios.push_back(layer % 2 == 0 ? 4 : 128);
   ratios.push_back(0);
@@ -113,9 +113,13 @@ std::string FlashFolder() {
                                    {"scale_fmt", "ue8m0"},
                                    {"activation_scheme", "dynamic"},
                                    {"weight_block_size", {128, 128}}}}};
+  return config;
+}
+
+std::string FlashFolder() {
   const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / "flash";
   std::filesystem::create_directories(dir);
-  std::ofstream(dir / "config.json") << config.dump();
+  std::ofstream(dir / "config.json") << FlashConfig().dump();
   return dir.string();
 }
 
