@@ -14,8 +14,8 @@ namespace millrace {
 
 class DynamicLibrary final {
  public:
-  // `file` is looked for as the dynamic linker does, then in /usr/local/cuda/lib64. It stays loaded for the life of the process.
-  // NotFound, with `advice` at the end.
+  // `file` is looked for as the dynamic linker does, then in /usr/local/cuda/lib64. It stays loaded
+  // for the life of the process. NotFound, with `advice` at the end.
   static absl::StatusOr<DynamicLibrary> Load(const std::string& file, const std::string& advice);
 
   // Sets `function` to the one of this name. NotFound naming both.
