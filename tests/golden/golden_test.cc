@@ -1,4 +1,4 @@
-// The tiny LLaMA checkpoints with reference outputs, where a folder ../shared/golden stands beside
+// The tiny checkpoints with reference outputs, where a folder ../shared/golden stands beside
 // the workspace: every split over ranks and every chunk size must give the reference's logits.
 #include <filesystem>
 #include <memory>
@@ -29,6 +29,9 @@ std::filesystem::path GoldenFolder() {
 struct Checkpoint {
   const char* name;
   std::vector<int32_t> ranks;  // that its heads allow
+  int32_t page_tokens = 16;
+  bool has_experts = false;
+  bool has_serving = false;  // is quantised, so that serving numerics differ
 };
 
 void PrintTo(const Checkpoint& checkpoint, std::ostream* out) { *out << checkpoint.name; }
@@ -61,7 +64,8 @@ class GoldenTest : public testing::TestWithParam<Checkpoint> {
             << "case " << i << ": logit error " << report.logit_error << ", margin error "
             << report.margin_error << ", greedy " << report.greedy_agreed << "/"
             << report.greedy_total;
-        if (!with_logits && cases_[i].prompt.size() > 16) {
+        const auto page = static_cast<size_t>(GetParam().page_tokens);
+        if (!with_logits && cases_[i].prompt.size() > page) {
           EXPECT_GT((*outputs)[i].cached_tokens, 0) << "case " << i;
         }
       }
@@ -86,6 +90,27 @@ TEST_P(GoldenTest, AllRanksAndChunks) {
   }
 }
 
+TEST_P(GoldenTest, GroupsAndExperts) {
+  struct Split {
+    int32_t ranks, groups, chunk;
+    bool expert_parallel;
+  };
+  for (const Split& split : {Split{2, 1, 0, true}, Split{2, 1, 129, true}, Split{1, 2, 0, true},
+                             Split{2, 2, 64, true}, Split{1, 2, 3, false}, Split{2, 2, 0, false}}) {
+    if (split.expert_parallel && !GetParam().has_experts) continue;
+    SCOPED_TRACE(testing::Message() << split.groups << " groups of " << split.ranks << ", chunk "
+                                    << split.chunk << ", experts apart: " << split.expert_parallel);
+    GoldenOptions options;
+    options.model_dir = dir_;
+    options.tensor_parallel_size = split.ranks;
+    options.data_parallel_size = split.groups;
+    options.expert_parallel = split.expert_parallel;
+    options.threads = 2;
+    options.chunk = split.chunk;
+    ExpectPasses(options);
+  }
+}
+
 TEST_P(GoldenTest, WorkerProcesses) {
   GoldenOptions options;
   options.model_dir = dir_;
@@ -93,6 +118,28 @@ TEST_P(GoldenTest, WorkerProcesses) {
   options.threads = 2;
   options.worker_binary = "tools/serve/worker";
   ExpectPasses(options);
+  if (!GetParam().has_experts) return;
+  options.expert_parallel = true;
+  options.data_parallel_size = 2;
+  ExpectPasses(options);
+}
+
+// Of logits with a spread of 1.5: FP8 activations and cache, an FP4 indexer, and random weights
+// that amplify what they do. bf16 rows alone give 0.007.
+TEST_P(GoldenTest, ServingNumericsStayNear) {
+  if (!GetParam().has_serving) GTEST_SKIP() << "has one kind of numerics";
+  GoldenOptions options;
+  options.model_dir = dir_;
+  options.numerics = Numerics::kServing;
+  const absl::StatusOr<std::unique_ptr<Engine>> engine = MakeEngine(options, cases_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const absl::StatusOr<std::vector<CaseOutput>> outputs = RunCases(**engine, cases_, true);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  for (size_t i = 0; i < cases_.size(); ++i) {
+    const double rms = Compare(cases_[i], (*outputs)[i]).logit_rms;
+    EXPECT_LT(rms, 0.7) << i;
+    EXPECT_GT(rms, 0.05) << i << ": was anything rounded at all?";
+  }
 }
 
 // A comparison that cannot fail shows nothing.
@@ -112,7 +159,21 @@ TEST_P(GoldenTest, AWrongReferenceIsNoticed) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest,
                          testing::Values(Checkpoint{"tiny-llama", {1, 2, 4}},
                                          Checkpoint{"tiny-llama-tied", {1, 2, 3}},
-                                         Checkpoint{"small-llama-128", {1, 2, 4}}));
+                                         Checkpoint{"small-llama-128", {1, 2, 4}},
+                                         Checkpoint{.name = "tiny-deepseek-v4",
+                                                    .ranks = {1, 2},
+                                                    .page_tokens = 128,
+                                                    .has_experts = true},
+                                         Checkpoint{.name = "small-deepseek-v4-mxfp4",
+                                                    .ranks = {1, 2, 4},
+                                                    .page_tokens = 128,
+                                                    .has_experts = true,
+                                                    .has_serving = true},
+                                         Checkpoint{.name = "small-deepseek-v4-nvfp4",
+                                                    .ranks = {1, 2, 4},
+                                                    .page_tokens = 128,
+                                                    .has_experts = true,
+                                                    .has_serving = true}));
 
 }  // namespace
 }  // namespace millrace
