@@ -1,4 +1,4 @@
-// Shapes of StoredLinear, for its test.
+// Shapes of StoredLinear, shared by test and bench.
 #ifndef KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
 #define KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
 
@@ -36,12 +36,14 @@ inline constexpr StoredLinearCase kStoredLinearOddCases[] = {
     {1, 1, 1}, {3, 7, 5}, {4, 137, 131, 1, 3, 5}, {2, 259, 6, 0, 126, 127}, {37, 131, 12},
 };
 
-// Flash: wq_a, wkv, wo_a of one group, and an expert's w2.
-inline constexpr StoredLinearCase kStoredLinearServingCases[] = {
-    {1, 4096, 1024},
-    {3, 4096, 512},
-    {2, 4096, 1024},
-    {2, 2048, 4096},
+// Flash's widest inputs, a few of its outputs.
+inline constexpr StoredLinearCase kStoredLinearServingCases[] = {{1, 4096, 130}, {3, 8192, 40}};
+
+// What the benchmark times: such a matrix, for one token, a few, and a prefill.
+inline constexpr StoredLinearCase kStoredLinearServed[] = {
+    {1, 4096, 2048},
+    {6, 4096, 2048},
+    {256, 4096, 2048},
 };
 
 }  // namespace millrace

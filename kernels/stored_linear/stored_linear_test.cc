@@ -129,11 +129,11 @@ TEST_P(StoredLinearTest, EachDtypeOfActivations) {
 }
 
 TEST_P(StoredLinearTest, ServingShapes) {
-  for (const StoredLinearCase& c : kStoredLinearServingCases) {
-    Check(c, {StoredFormat::kFp8}, DType::kF32, DType::kF32);
+  for (const StoredKind& kind : kStoredKinds) {
+    for (const StoredLinearCase& c : kStoredLinearServingCases) {
+      Check(c, kind, DType::kF32, DType::kF32);
+    }
   }
-  Check({2, 2048, 512}, {StoredFormat::kMxFp4}, DType::kF32, DType::kF32);
-  Check({2, 2048, 512}, {StoredFormat::kNvFp4}, DType::kF32, DType::kF32);
 }
 
 TEST_P(StoredLinearTest, RoundsActivationsToFp8) {

@@ -21,13 +21,39 @@ template <int kLanes>
   return reinterpret_cast<simd::F<kLanes>>(reinterpret_cast<U<kLanes>>(f) | sign);
 }
 
+// kLanes bytes as integers. Eight and sixteen go through 16 bits, with zeros put in between: left
+// to itself the compiler goes byte by byte.
+typedef uint8_t Bytes8 __attribute__((vector_size(8)));
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+
+template <int kLanes>
+[[gnu::always_inline]] inline U<kLanes> LoadBytes(const uint8_t* p) {
+  using H = typename simd::Types<kLanes>::H;
+  if constexpr (kLanes == 8) {
+    Bytes8 b, zero = {};
+    __builtin_memcpy(&b, p, sizeof(b));
+    const auto wide =
+        __builtin_shufflevector(b, zero, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return __builtin_convertvector(reinterpret_cast<H>(wide), U<kLanes>);
+  } else if constexpr (kLanes == 16) {
+    Bytes16 b, zero = {};
+    __builtin_memcpy(&b, p, sizeof(b));
+    const auto wide =
+        __builtin_shufflevector(b, zero, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8,
+                                24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return __builtin_convertvector(reinterpret_cast<H>(wide), U<kLanes>);
+  } else {
+    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+    Bytes b;
+    __builtin_memcpy(&b, p, sizeof(b));
+    return __builtin_convertvector(b, U<kLanes>);
+  }
+}
+
 template <int kLanes>
 [[gnu::always_inline]] inline simd::F<kLanes> LoadE4M3(const uint8_t* codes) {
-  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
   constexpr uint32_t kNan = 0x07f00000;
-  Bytes bytes;
-  __builtin_memcpy(&bytes, codes, sizeof(bytes));
-  const U<kLanes> code = __builtin_convertvector(bytes, U<kLanes>);
+  const U<kLanes> code = LoadBytes<kLanes>(codes);
   const U<kLanes> magnitude = (code & 0x7fu) << 20;
   const simd::F<kLanes> finite = FromCodes<kLanes>(magnitude, 120u << 23, 0x1p-6f);
   const simd::F<kLanes> nan = simd::Set<kLanes>(__builtin_nanf(""));
@@ -38,7 +64,11 @@ template <int kLanes>
 template <int kLanes>
 [[gnu::always_inline]] inline simd::F<kLanes> LoadE2M1(const uint8_t* packed) {
   constexpr int kWordLanes = 8;
-  U<kLanes> word = {}, shift = {};
+  U<kLanes> word = {}, shift = {}, lane = {};
+  for (int i = 0; i < kLanes; ++i) {
+    lane[i] = static_cast<uint32_t>(i);
+    shift[i] = static_cast<uint32_t>(i % kWordLanes * 4);
+  }
   if constexpr (kLanes < kWordLanes) {
     uint16_t half = 0;
     __builtin_memcpy(&half, packed, sizeof(half));
@@ -46,9 +76,9 @@ template <int kLanes>
   } else {
     uint32_t words[kLanes / kWordLanes];
     __builtin_memcpy(words, packed, sizeof(words));
-    for (int i = 0; i < kLanes; ++i) word[i] = words[i / kWordLanes];
+    word += words[0];
+    if constexpr (kLanes > kWordLanes) word = lane < kWordLanes ? word : U<kLanes>{} + words[1];
   }
-  for (int i = 0; i < kLanes; ++i) shift[i] = static_cast<uint32_t>(i % kWordLanes * 4);
   const U<kLanes> nibble = word >> shift;
   const simd::F<kLanes> f = FromCodes<kLanes>((nibble & 7u) << 22, 126u << 23, 1.0f);
   return WithSign<kLanes>(f, (nibble & 8u) << 28);

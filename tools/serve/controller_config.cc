@@ -50,9 +50,10 @@ absl::Status CheckRanges(const ControllerFlags& f) {
     return absl::InvalidArgumentError(
         absl::StrCat("--", r.flag, "=", r.value, " must be in [", r.low, ", ", r.high, "]"));
   }
-  if (!(f.gpu_memory_utilization > 0 && f.gpu_memory_utilization <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--gpu-memory-utilization=", f.gpu_memory_utilization, " must be above 0 and at most 1"));
+  if (!(f.gpu_memory_utilization >= 0 && f.gpu_memory_utilization <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpu-memory-utilization=", f.gpu_memory_utilization,
+                     " must be from 0 (the default share) to 1"));
   }
   if (f.max_num_batched_tokens < f.max_num_seqs) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -36,7 +36,7 @@ struct ControllerFlags {
   std::string load_format = "auto";
   int32_t num_gpu_blocks_override = 0;
   int64_t kv_cache_memory_bytes = 0;
-  double gpu_memory_utilization = 0.5;
+  double gpu_memory_utilization = 0;
   uint64_t seed = 0;
 };
 

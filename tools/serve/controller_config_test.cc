@@ -75,7 +75,7 @@ TEST(ControllerConfig, RefusalsNameTheFlag) {
       {"--kv-cache-dtype", [](auto& f) { f.kv_cache_dtype = "int8"; }},
       {"--load-format", [](auto& f) { f.load_format = "gguf"; }},
       {"--gpu-memory-utilization", [](auto& f) { f.gpu_memory_utilization = 1.5; }},
-      {"--gpu-memory-utilization", [](auto& f) { f.gpu_memory_utilization = 0; }},
+      {"--gpu-memory-utilization", [](auto& f) { f.gpu_memory_utilization = -0.1; }},
       {"--kv-cache-memory-bytes", [](auto& f) { f.kv_cache_memory_bytes = -1; }},
   };
   for (const auto& [flag, change] : cases) {

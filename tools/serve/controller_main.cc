@@ -75,7 +75,8 @@ ABSL_FLAG(bool, enable_expert_parallel, false,
 ABSL_FLAG(std::string, load_format, "auto", "auto, safetensors, dummy (random weights)");
 ABSL_FLAG(int32_t, num_gpu_blocks_override, 0, "cache blocks; 0 = by memory");
 ABSL_FLAG(int64_t, kv_cache_memory_bytes, 0, "cache of each rank; 0 = by --gpu-memory-utilization");
-ABSL_FLAG(double, gpu_memory_utilization, 0.5, "share of the free memory that the caches take");
+ABSL_FLAG(double, gpu_memory_utilization, 0,
+          "share of the free memory that the caches take; 0: 0.9 of a GPU's, 0.5 of a host's");
 ABSL_FLAG(uint64_t, seed, 0, "of dummy weights and of requests without a seed");
 ABSL_FLAG(double, startup_timeout, 1800, "seconds until all workers must be ready");
 ABSL_FLAG(double, step_timeout, 60, "seconds after which a step has failed");

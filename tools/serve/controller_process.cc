@@ -111,7 +111,8 @@ absl::Status ControllerProcess::LoadLocal() {
   console_.EndProgress();
   std::vector<RankRoom> rooms;
   for (const RankMemory& memory : executor->memory()) {
-    rooms.push_back({.host = "localhost", .memory_id = "", .memory = memory});
+    const bool gpu = options_.device.type == DeviceType::kCuda;
+    rooms.push_back({.host = "localhost", .memory_id = gpu ? "gpu" : "", .memory = memory});
   }
   const PageRequest request = {.num_pages = config.num_pages,
                                .kv_cache_memory_bytes = config.kv_cache_memory_bytes,

@@ -26,7 +26,7 @@ struct WorkerHubOptions {
 
   int32_t num_pages = 0;              // > 0: as asked; 0: sized from what the ranks report
   int64_t kv_cache_memory_bytes = 0;  // > 0: cache of each rank; 0: a share of what is free
-  double memory_utilization = 0.9;    // that share; ranks that share memory divide it
+  double memory_utilization = 0;      // that share, 0: PageRequest's; ranks of one memory divide it
 
   absl::Duration startup_timeout = absl::Minutes(10);  // to the first group's readiness
   absl::Duration self_test_timeout = absl::Seconds(30);

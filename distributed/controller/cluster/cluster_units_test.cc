@@ -84,6 +84,12 @@ TEST(PageSizingTest, SmallestRankDecidesAndMemoryIsShared) {
   EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0"), Room("a", 10, 1000, "g0")}, request).value(), 25);
 }
 
+TEST(PageSizingTest, MoreOfAGpuThanOfAHost) {
+  const PageRequest request = {.page_tokens = 16, .max_model_len = 100};
+  EXPECT_EQ(SizePages({Room("a", 10, 1000)}, request).value(), 50);
+  EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0")}, request).value(), 90);
+}
+
 TEST(PageSizingTest, GivenSizes) {
   const std::vector<RankRoom> ranks = {Room("a", 10, 1000), Room("b", 10, 1000)};
   EXPECT_EQ(SizePages(ranks, {.num_pages = 77, .max_model_len = 100}).value(), 77);

@@ -34,8 +34,8 @@ absl::Status CheckOptions(const WorkerHubOptions& options) {
   if (options.port < 0 || options.port > 65535) return want("a port below 65536");
   if (options.config.max_model_len < 1) return want("config.max_model_len > 0");
   if (options.num_pages < 0 || options.kv_cache_memory_bytes < 0) return want("sizes >= 0");
-  if (!(options.memory_utilization > 0 && options.memory_utilization <= 1)) {
-    return want("a memory utilization in (0, 1]");
+  if (!(options.memory_utilization >= 0 && options.memory_utilization <= 1)) {
+    return want("a memory utilization in [0, 1]");
   }
   return absl::OkStatus();
 }
