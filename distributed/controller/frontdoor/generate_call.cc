@@ -38,7 +38,9 @@ int64_t TextBytes(const ClientRequest& request) {
   }
   int64_t bytes = 0;
   if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
-    for (const ChatMessage& m : *chat) bytes += static_cast<int64_t>(m.content.size());
+    for (const ChatMessage& m : *chat) {
+      bytes += static_cast<int64_t>(m.content.size() + m.fields_json.size());
+    }
   }
   return bytes;
 }

@@ -20,7 +20,7 @@ absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
   if (!std::filesystem::exists(file, error)) return model;
   ASSIGN_OR_RETURN(model.tokenizer, Tokenizer::FromFile(file.string()));
   ASSIGN_OR_RETURN(const TokenizerSettings settings, LoadTokenizerSettings(tokenizer_dir));
-  model.chat = ChatTemplate::Recognise(settings);
+  model.chat = RecogniseChat(model.config, settings, *model.tokenizer, model_dir);
   return model;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/chat/chat_template.h"
+#include "engine/chat/model_chat.h"
 #include "engine/config/model_config.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -21,7 +21,7 @@ struct ServedModel {
   ModelConfig config;
   GenerationDefaults defaults;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: token prompts only, no text
-  std::optional<ChatTemplate> chat;            // none: messages are refused
+  std::optional<ModelChat> chat;               // none: messages are refused
   int32_t max_model_len = 0;
   int32_t block_size = 16;
   int32_t max_num_seqs = 0;  // of a group
