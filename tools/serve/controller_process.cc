@@ -120,7 +120,7 @@ absl::Status ControllerProcess::LoadLocal() {
                                .max_model_len = config.runner.max_model_len};
   ASSIGN_OR_RETURN(const int32_t pages, SizePages(rooms, request));
   RETURN_IF_ERROR(executor->AllocateCache(
-      pages, [this](int32_t done, int32_t total) { console_.Progress(kCapturing, done, total); }));
+      pages, [this](int32_t done, int32_t total) { console_.Progress(kCapturing, done, total, "graphs"); }));
   console_.EndProgress();
   console_.Say(MemoryReport(executor->memory().at(0), pages, config.runner));
   return server_->SetExecutor(std::move(executor), pages);
@@ -236,6 +236,10 @@ void ControllerProcess::OnLoading(int64_t bytes_done, int64_t bytes_total) {
     if (!load_started_.has_value()) load_started_ = Clock::now();
   }
   console_.Progress(kLoading, bytes_done, bytes_total);
+}
+
+void ControllerProcess::OnCapturing(int32_t graphs_done, int32_t graphs_total) {
+  console_.Progress(kCapturing, graphs_done, graphs_total, "graphs");
 }
 
 void ControllerProcess::OnReady(const GroupInfo& info) { console_.EndProgress(); }

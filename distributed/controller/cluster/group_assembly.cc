@@ -93,6 +93,11 @@ absl::Status GroupAssembly::OnMessage(int32_t rank, const worker::WorkerMessage&
       state(rank).loaded_bytes =
           std::clamp<int64_t>(message.load_progress().bytes_done(), 0, state(rank).total_bytes);
       return absl::OkStatus();
+    case worker::WorkerMessage::kCaptureProgress:
+      state(rank).total_graphs = std::max(0, message.capture_progress().graphs_total());
+      state(rank).captured_graphs =
+          std::clamp(message.capture_progress().graphs_done(), 0, state(rank).total_graphs);
+      return absl::OkStatus();
     case worker::WorkerMessage::kLoaded:
       return OnLoaded(rank, message.loaded());
     case worker::WorkerMessage::kReady:
@@ -204,6 +209,18 @@ int64_t GroupAssembly::total_bytes() const {
   int64_t sum = 0;
   for (const RankState& state : states_) sum += state.total_bytes;
   return sum;
+}
+
+int32_t GroupAssembly::captured_graphs() const {
+  int32_t least = total_graphs();
+  for (const RankState& state : states_) least = std::min(least, state.captured_graphs);
+  return least;
+}
+
+int32_t GroupAssembly::total_graphs() const {
+  int32_t most = 0;
+  for (const RankState& state : states_) most = std::max(most, state.total_graphs);
+  return most;
 }
 
 absl::Status GroupAssembly::CheckTime(absl::Time now, int32_t* rank) const {
