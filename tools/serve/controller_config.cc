@@ -8,7 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/models/load_model.h"
+#include "engine/parallel/shard.h"
 #include "kernels/core/status.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -21,6 +23,35 @@ absl::Status CheckModelFolder(const std::string& model) {
   if (!std::filesystem::exists(std::filesystem::path(model) / "config.json", error)) {
     return absl::NotFoundError(absl::StrCat(
         "--model: ", model, " is no Hugging Face model folder: it has no config.json"));
+  }
+  return absl::OkStatus();
+}
+
+// A folder that the user named; the model's own may lack a tokenizer.
+absl::Status CheckTokenizerFolder(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() ||
+      std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", error)) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("--tokenizer: ", folder, " holds no tokenizer.json"));
+}
+
+// What every model of a family needs; the rest is tried by the ranks, before they read weights.
+absl::Status CheckSplit(const ModelConfig& config, int32_t ranks) {
+  constexpr char kFlag[] = "--tensor-parallel-size=";
+  if (!config.deepseek_v4.has_value()) {
+    const auto heads = ShardHeads(config.num_heads, config.num_kv_heads, ranks, /*rank=*/0);
+    if (heads.ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(kFlag, ranks, ": ", heads.status().message()));
+  }
+  const std::pair<const char*, int32_t> wholes[] = {
+      {"attention heads (num_attention_heads)", config.deepseek_v4->num_heads},
+      {"output groups (o_groups)", config.deepseek_v4->o_groups}};
+  for (const auto& [what, count] : wholes) {
+    if (count % ranks == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(kFlag, ranks, " does not divide the model's ", count, " ", what));
   }
   return absl::OkStatus();
 }
@@ -168,13 +199,18 @@ void FillServed(const ControllerFlags& f, const RunnerConfig& runner, ServedMode
 }  // namespace
 
 absl::StatusOr<ControllerConfig> ResolveConfig(const ControllerFlags& flags) {
-  RETURN_IF_ERROR(CheckNotBuilt(flags));
-  RETURN_IF_ERROR(CheckRanges(flags));
-  RETURN_IF_ERROR(CheckModelFolder(flags.model));
+  RETURN_IF_ERROR(During(StartStep::kFlags, CheckNotBuilt(flags)));
+  RETURN_IF_ERROR(During(StartStep::kFlags, CheckRanges(flags)));
+  RETURN_IF_ERROR(During(StartStep::kModel, CheckModelFolder(flags.model)));
   ControllerConfig config;
+  ASSIGN_OR_RETURN(config.model, During(StartStep::kModel, LoadUntokenizedModel(flags.model)));
   const std::string& tokenizer = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  ASSIGN_OR_RETURN(config.model, LoadServedModel(flags.model, tokenizer));
-  ASSIGN_OR_RETURN(config.runner, ResolveRunner(flags, config.model.config));
+  RETURN_IF_ERROR(During(StartStep::kTokenizer, CheckTokenizerFolder(flags.tokenizer)));
+  RETURN_IF_ERROR(During(StartStep::kTokenizer, AddTokenizer(tokenizer, config.model)));
+  RETURN_IF_ERROR(
+      During(StartStep::kSplit, CheckSplit(config.model.config, flags.tensor_parallel_size)));
+  ASSIGN_OR_RETURN(config.runner,
+                   During(StartStep::kFlags, ResolveRunner(flags, config.model.config)));
   FillServed(flags, config.runner, config.model);
   config.scheduler.page_tokens = config.runner.page_tokens;
   config.scheduler.max_num_seqs = config.runner.max_num_seqs;

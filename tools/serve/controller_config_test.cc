@@ -1,10 +1,14 @@
 #include "tools/serve/controller_config.h"
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <tuple>
 
 #include "distributed/controller/frontdoor/testing/letters.h"
 #include "gtest/gtest.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -84,6 +88,28 @@ TEST(ControllerConfig, RefusalsNameTheFlag) {
     const auto config = ResolveConfig(flags);
     ASSERT_FALSE(config.ok()) << flag;
     EXPECT_EQ(std::string(config.status().message()).rfind(flag, 0), 0u) << config.status();
+  }
+}
+
+TEST(ControllerConfig, RefusalsCarryTheAdviceOfTheirStep) {
+  const std::string broken = ::testing::TempDir() + "/broken";
+  std::filesystem::create_directories(broken);
+  std::ofstream(broken + "/tokenizer.json") << "{";
+  const std::tuple<StartStep, absl::StatusCode, std::function<void(ControllerFlags&)>> cases[] = {
+      {StartStep::kFlags, absl::StatusCode::kInvalidArgument, [](auto& f) { f.dtype = "int3"; }},
+      {StartStep::kModel, absl::StatusCode::kNotFound, [](auto& f) { f.model = "/nonexistent"; }},
+      {StartStep::kTokenizer, absl::StatusCode::kNotFound,
+       [](auto& f) { f.tokenizer = "/nonexistent"; }},
+      {StartStep::kTokenizer, absl::StatusCode::kInvalidArgument,
+       [&](auto& f) { f.tokenizer = broken; }},
+      {StartStep::kSplit, absl::StatusCode::kInvalidArgument,
+       [](auto& f) { f.tensor_parallel_size = 1000; }},
+  };
+  for (const auto& [step, code, change] : cases) {
+    ControllerFlags flags = Flags();
+    change(flags);
+    const absl::Status status = ResolveConfig(flags).status();
+    EXPECT_EQ(AdviceOf(status), AdviceFor(step, code)) << status;
   }
 }
 

@@ -21,6 +21,7 @@
 #include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/common/terminal.h"
+#include "tools/serve/advice.h"
 #include "tools/serve/cluster_secret.h"
 #include "tools/serve/console.h"
 #include "tools/serve/controller_config.h"
@@ -158,7 +159,8 @@ absl::StatusOr<WorkerHubOptions> ReadHubOptions(const ControllerFlags& flags) {
   hub.build_version = std::string(kBuildVersion);
   hub.custom_all_reduce = !absl::GetFlag(FLAGS_disable_custom_all_reduce);
   if (flags.load_format != "dummy") {
-    ASSIGN_OR_RETURN(hub.model_fingerprint, RunnerModelFactory().Fingerprint(flags.model));
+    ASSIGN_OR_RETURN(hub.model_fingerprint,
+                     During(StartStep::kWeights, RunnerModelFactory().Fingerprint(flags.model)));
   }
   hub.startup_timeout = absl::Seconds(absl::GetFlag(FLAGS_startup_timeout));
   hub.step_timeout = absl::Seconds(absl::GetFlag(FLAGS_step_timeout));
@@ -176,7 +178,8 @@ absl::StatusOr<ControllerOptions> ReadOptions(const ControllerFlags& flags) {
   }
   const auto processors = static_cast<int32_t>(std::thread::hardware_concurrency());
   const int32_t threads = absl::GetFlag(FLAGS_threads);
-  ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
+  ASSIGN_OR_RETURN(options.device,
+                   During(StartStep::kFlags, ParseDevice(absl::GetFlag(FLAGS_device))));
   options.threads = threads > 0 ? threads : std::max(processors, 1);
   options.shutdown_timeout = absl::Seconds(absl::GetFlag(FLAGS_shutdown_timeout));
   return options;

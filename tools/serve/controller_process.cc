@@ -8,6 +8,7 @@
 #include "distributed/controller/cluster/page_sizing.h"
 #include "engine/runtime/local_executor.h"
 #include "kernels/core/status.h"
+#include "tools/serve/advice.h"
 #include "tools/serve/startup_report.h"
 
 namespace millrace {
@@ -54,7 +55,8 @@ absl::Status ControllerProcess::StartServer() {
     // Nobody comes back with another one.
     if (options_.local) Fail(status);
   };
-  ASSIGN_OR_RETURN(server_, Server::Start(std::move(server), options_.config.model));
+  ASSIGN_OR_RETURN(
+      server_, During(StartStep::kListen, Server::Start(std::move(server), options_.config.model)));
   if (server_->metrics_port() > 0) {
     console_.Say(absl::StrCat("Metrics: http://", options_.server.host, ":",
                               server_->metrics_port(), "/metrics"));
@@ -76,7 +78,8 @@ absl::Status ControllerProcess::StartHub() {
   hub.num_pages = options_.config.num_pages;
   hub.kv_cache_memory_bytes = options_.config.kv_cache_memory_bytes;
   hub.memory_utilization = options_.config.memory_utilization;
-  ASSIGN_OR_RETURN(hub_, WorkerHub::Start(std::move(hub), this));
+  ASSIGN_OR_RETURN(hub_,
+                   During(StartStep::kListenForWorkers, WorkerHub::Start(std::move(hub), this)));
   console_.Say(absl::StrCat("Workers dial in at ", options_.hub.host, ":", hub_->port()));
   return absl::OkStatus();
 }
@@ -87,7 +90,7 @@ void ControllerProcess::FeedLocal() {
     loading_locally_ = true;
     load_started_ = Clock::now();
   }
-  const absl::Status status = LoadLocal();
+  const absl::Status status = During(StartStep::kLoadLocally, LoadLocal());
   {
     std::lock_guard lock(mu_);
     loading_locally_ = false;
@@ -119,8 +122,9 @@ absl::Status ControllerProcess::LoadLocal() {
                                .page_tokens = config.runner.page_tokens,
                                .max_model_len = config.runner.max_model_len};
   ASSIGN_OR_RETURN(const int32_t pages, SizePages(rooms, request));
-  RETURN_IF_ERROR(executor->AllocateCache(
-      pages, [this](int32_t done, int32_t total) { console_.Progress(kCapturing, done, total, "graphs"); }));
+  RETURN_IF_ERROR(executor->AllocateCache(pages, [this](int32_t done, int32_t total) {
+    console_.Progress(kCapturing, done, total, "graphs");
+  }));
   console_.EndProgress();
   console_.Say(MemoryReport(executor->memory().at(0), pages, config.runner));
   return server_->SetExecutor(std::move(executor), pages);
@@ -129,7 +133,7 @@ absl::Status ControllerProcess::LoadLocal() {
 void ControllerProcess::FeedCluster() {
   while (true) {
     absl::StatusOr<ReadyGroup> group = hub_->WaitForGroup();
-    if (!group.ok()) return Fail(group.status());
+    if (!group.ok()) return Fail(During(StartStep::kWorkers, group.status()));
     const absl::Status status = TakeGroup(*std::move(group));
     if (status.ok()) {
       SayReady();
@@ -140,7 +144,7 @@ void ControllerProcess::FeedCluster() {
       std::lock_guard lock(mu_);
       first = !was_ready_;
     }
-    if (first) return Fail(status);
+    if (first) return Fail(During(StartStep::kWorkers, status));
     console_.Say(absl::StrCat("the new group failed its self-test: ", std::string(status.message()),
                               "; waiting for the next"));
   }

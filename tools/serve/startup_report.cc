@@ -5,36 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-
-std::string Advice(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kNotFound:
-      return "Give --model the folder with config.json and the weights.";
-    case absl::StatusCode::kInvalidArgument:
-      return "Change what is named above and start again; --help lists the flags.";
-    case absl::StatusCode::kUnimplemented:
-      return "This build cannot do that: choose another model or flag.";
-    case absl::StatusCode::kResourceExhausted:
-      return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more "
-             "workers.";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "Start as many workers as --tensor-parallel-size says, or raise --startup-timeout.";
-    case absl::StatusCode::kUnavailable:
-      return "Free the port or choose another, or see the output of the worker that is named "
-             "above.";
-    case absl::StatusCode::kPermissionDenied:
-      return "Give yourself, and nobody else, access to the file that is named above.";
-    case absl::StatusCode::kFailedPrecondition:
-      return "Start controller and workers from the same build, with the same model and flags.";
-    default:
-      return "The lines above say what happened before.";
-  }
-}
 
 }  // namespace
 
@@ -95,8 +71,10 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
 }
 
 std::string LastWords(const absl::Status& status) {
+  const std::string advice = AdviceOf(status);
   return absl::StrCat("controller: ", absl::StatusCodeToString(status.code()), ": ",
-                      std::string(status.message()), "\n", Advice(status.code()));
+                      std::string(status.message()), "\n",
+                      advice.empty() ? "The lines above say what happened before." : advice);
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -55,10 +56,13 @@ TEST(StartupReport, WorldTableLinesUp) {
 }
 
 TEST(StartupReport, LastWordsEndInAdvice) {
-  const std::string words = LastWords(absl::NotFoundError("rank 1 (host b): no model.safetensors"));
-  EXPECT_EQ(words,
-            "controller: NOT_FOUND: rank 1 (host b): no model.safetensors\n"
-            "Give --model the folder with config.json and the weights.");
+  const absl::Status missing = absl::NotFoundError("cluster secret /x: No such file or directory");
+  EXPECT_EQ(LastWords(During(StartStep::kSecret, missing)),
+            "controller: NOT_FOUND: cluster secret /x: No such file or directory\n" +
+                AdviceFor(StartStep::kSecret, absl::StatusCode::kNotFound));
+  EXPECT_EQ(LastWords(absl::UnavailableError("worker lost: rank 1")),
+            "controller: UNAVAILABLE: worker lost: rank 1\n"
+            "The lines above say what happened before.");
 }
 
 }  // namespace
