@@ -68,7 +68,6 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   const IntRange ranges[] = {
       {"tensor-parallel-size", f.tensor_parallel_size, 1, 1024},
       {"data-parallel-size", f.data_parallel_size, 1, 1024},
-      {"max-model-len", f.max_model_len, 0, int64_t{1} << 24},
       {"max-num-seqs", f.max_num_seqs, 1, 65536},
       {"max-num-batched-tokens", f.max_num_batched_tokens, 1, kMany},
       {"max-waiting", f.max_waiting, 1, kMany},
@@ -132,14 +131,23 @@ absl::StatusOr<LoadFormat> ParseLoadFormat(const std::string& name) {
       absl::StrCat("--load-format=", name, " is not supported: auto, safetensors or dummy"));
 }
 
-absl::StatusOr<int32_t> ResolveMaxModelLen(const ControllerFlags& f, const ModelConfig& config) {
-  if (f.max_model_len == 0) return config.max_position;
-  if (f.max_model_len > config.max_position) {
+absl::Status ResolveMaxModelLen(const std::string& flag, const ModelConfig& config,
+                                RunnerConfig& runner) {
+  runner.max_model_len = config.max_position;
+  runner.fit_model_len = flag == "auto" || flag == "-1";
+  if (runner.fit_model_len) return absl::OkStatus();
+  int32_t tokens = 0;
+  if (!absl::SimpleAtoi(flag, &tokens) || tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-model-len=", flag, " must be a number of tokens, 0 or auto"));
+  }
+  if (tokens > config.max_position) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--max-model-len=", f.max_model_len, " exceeds the ", config.max_position,
+        "--max-model-len=", tokens, " exceeds the ", config.max_position,
         " positions the model was made for (max_position_embeddings in its config.json)"));
   }
-  return f.max_model_len;
+  if (tokens > 0) runner.max_model_len = tokens;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseGraphSizes(const ControllerFlags& f) {
@@ -168,7 +176,7 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
       ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));
   runner.expert_parallel = f.enable_expert_parallel;
   runner.data_parallel_size = f.data_parallel_size;
-  ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));
+  RETURN_IF_ERROR(ResolveMaxModelLen(f.max_model_len, config, runner));
   runner.page_tokens = f.block_size > 0 ? f.block_size : DefaultPageTokens(config);
   runner.max_num_seqs = f.max_num_seqs;
   runner.max_num_batched_tokens = f.max_num_batched_tokens;

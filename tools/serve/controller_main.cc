@@ -53,8 +53,9 @@ ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model (-tp, --
 ABSL_FLAG(int32_t, pipeline_parallel_size, 1, "1: more is not supported");
 ABSL_FLAG(int32_t, data_parallel_size, 1,
           "groups of --tensor-parallel-size ranks, each with its own requests (-dp, --dp-size)");
-ABSL_FLAG(int32_t, max_model_len, 0,
-          "tokens of prompt and answer; 0 = what the model was made for");
+ABSL_FLAG(std::string, max_model_len, "0",
+          "tokens of prompt and answer; 0 = what the model was made for; auto (or -1) = as many of "
+          "these as the cache holds");
 ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
 ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");

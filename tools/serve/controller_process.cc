@@ -116,18 +116,25 @@ absl::Status ControllerProcess::LoadLocal() {
   for (const RankMemory& memory : executor->memory()) {
     rooms.push_back({.host = "localhost", .memory_id = "", .memory = memory});
   }
-  const PageRequest request = {.num_pages = config.num_pages,
-                               .kv_cache_memory_bytes = config.kv_cache_memory_bytes,
-                               .memory_utilization = config.memory_utilization,
-                               .page_tokens = config.runner.page_tokens,
-                               .max_model_len = config.runner.max_model_len};
+  PageRequest request = PageRequestFor(config.runner);
+  request.num_pages = config.num_pages;
+  request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
+  request.memory_utilization = config.memory_utilization;
   ASSIGN_OR_RETURN(const int32_t pages, SizePages(rooms, request));
   RETURN_IF_ERROR(executor->AllocateCache(pages, [this](int32_t done, int32_t total) {
     console_.Progress(kCapturing, done, total, "graphs");
   }));
   console_.EndProgress();
-  console_.Say(MemoryReport(executor->memory().at(0), pages, config.runner));
-  return server_->SetExecutor(std::move(executor), pages);
+  const RankMemory memory = executor->memory().at(0);
+  return Serve(std::move(executor), memory, pages);
+}
+
+absl::Status ControllerProcess::Serve(std::unique_ptr<StepExecutor> executor,
+                                      const RankMemory& memory, int32_t num_pages) {
+  const RunnerConfig& runner = options_.config.runner;
+  if (runner.fit_model_len) console_.Say(ModelLenLine(num_pages, runner));
+  console_.Say(MemoryReport(memory, num_pages, runner));
+  return server_->SetExecutor(std::move(executor), num_pages, ModelLenFor(runner, num_pages));
 }
 
 void ControllerProcess::FeedCluster() {
@@ -153,11 +160,7 @@ void ControllerProcess::FeedCluster() {
 absl::Status ControllerProcess::TakeGroup(ReadyGroup group) {
   console_.EndProgress();
   console_.Say(WorldTable(group.info.ranks));
-  if (!group.info.ranks.empty()) {
-    console_.Say(
-        MemoryReport(group.info.ranks[0].memory, group.info.num_pages, options_.config.runner));
-  }
-  return server_->SetExecutor(std::move(group.executor), group.info.num_pages);
+  return Serve(std::move(group.executor), group.info.ranks.at(0).memory, group.info.num_pages);
 }
 
 void ControllerProcess::SayReady() {

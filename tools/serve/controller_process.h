@@ -51,6 +51,9 @@ class ControllerProcess final : private WorkerHubListener {
   void FeedCluster();
   absl::Status LoadLocal();
   absl::Status TakeGroup(ReadyGroup group);
+  // The executor gets to work.
+  absl::Status Serve(std::unique_ptr<StepExecutor> executor, const RankMemory& memory,
+                     int32_t num_pages);
   void SayReady();
   void WaitForTheEnd();
   absl::Status Finish();

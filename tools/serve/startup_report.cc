@@ -42,8 +42,19 @@ std::string WorldTable(const std::vector<RankInfo>& ranks) {
   return table;
 }
 
+std::string ModelLenLine(int32_t num_pages, const RunnerConfig& config) {
+  const int32_t chosen = ModelLenFor(config, num_pages);
+  const std::string why =
+      chosen == config.max_model_len
+          ? std::string("what the model was made for")
+          : absl::StrCat("what the cache holds, of ", WithCommas(config.max_model_len),
+                         " that the model was made for");
+  return absl::StrCat("Maximum model length (auto): ", WithCommas(chosen), " tokens, ", why);
+}
+
 std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config) {
   const int64_t tokens = static_cast<int64_t>(num_pages) * config.page_tokens;
+  const int32_t model_len = ModelLenFor(config, num_pages);
   std::string text = absl::StrFormat(
       "Model weights take %.2f GiB; activations peak %.2f GiB; KV cache %.2f GiB of %.2f free "
       "(rank 0)",
@@ -63,10 +74,9 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
                     "prediction, rotary tables)");
   }
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
-  absl::StrAppend(&text,
-                  absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
-                                  WithCommas(config.max_model_len),
-                                  static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
+  absl::StrAppend(&text, absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
+                                         WithCommas(model_len),
+                                         static_cast<double>(tokens) / std::max(model_len, 1)));
   return text;
 }
 

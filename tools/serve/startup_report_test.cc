@@ -39,6 +39,22 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
       "Maximum concurrency for 1,000 tokens per request: 8.19x");
 }
 
+TEST(StartupReport, ModelLenThatFits) {
+  RunnerConfig config;
+  config.page_tokens = 16;
+  config.max_model_len = 100000;
+  config.fit_model_len = true;
+  EXPECT_EQ(ModelLenLine(512, config),
+            "Maximum model length (auto): 8,192 tokens, what the cache holds, of 100,000 that the "
+            "model was made for");
+  const std::string report = MemoryReport({}, 512, config);
+  EXPECT_NE(report.find("Maximum concurrency for 8,192 tokens per request: 1.00x"),
+            std::string::npos)
+      << report;
+  EXPECT_EQ(ModelLenLine(6250, config),
+            "Maximum model length (auto): 100,000 tokens, what the model was made for");
+}
+
 TEST(StartupReport, WorldTableLinesUp) {
   RankInfo a;
   a.host = "a";

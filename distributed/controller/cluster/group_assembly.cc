@@ -187,12 +187,11 @@ absl::Status GroupAssembly::ConfigureCache() {
   for (const RankInfo& rank : info_.ranks) {
     rooms.push_back({rank.host, rank.memory_id, rank.memory});
   }
-  ASSIGN_OR_RETURN(info_.num_pages,
-                   SizePages(rooms, {.num_pages = options_.num_pages,
-                                     .kv_cache_memory_bytes = options_.kv_cache_memory_bytes,
-                                     .memory_utilization = options_.memory_utilization,
-                                     .page_tokens = options_.config.page_tokens,
-                                     .max_model_len = options_.config.max_model_len}));
+  PageRequest request = PageRequestFor(options_.config);
+  request.num_pages = options_.num_pages;
+  request.kv_cache_memory_bytes = options_.kv_cache_memory_bytes;
+  request.memory_utilization = options_.memory_utilization;
+  ASSIGN_OR_RETURN(info_.num_pages, SizePages(rooms, request));
   worker::ControllerMessage message;
   message.mutable_configure()->set_num_pages(info_.num_pages);
   SendToAll(message);

@@ -15,6 +15,13 @@ std::string GiB(double bytes) { return absl::StrFormat("%.2f GiB", bytes / (1 <<
 
 }  // namespace
 
+PageRequest PageRequestFor(const RunnerConfig& config) {
+  PageRequest request;
+  request.page_tokens = config.page_tokens;
+  request.max_model_len = config.fit_model_len ? 0 : config.max_model_len;
+  return request;
+}
+
 absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const PageRequest& request) {
   std::map<std::pair<std::string, std::string>, int64_t> sharers;
   for (const RankRoom& rank : ranks) ++sharers[{rank.host, rank.memory_id}];
