@@ -12,8 +12,8 @@ using Code = absl::StatusCode;
 constexpr char kPayload[] = "millrace/advice";
 constexpr char kOtherModel[] = "This build cannot do that: choose another model or flag.";
 constexpr char kMemory[] =
-    "Lower --max-model-len (auto takes what fits), --max-num-seqs or --max-num-batched-tokens, or "
-    "use more ranks (--tensor-parallel-size).";
+    "Lower --max-model-len (auto takes what fits), --max-num-seqs, --max-num-batched-tokens or "
+    "--num-gpu-blocks-override, or use more ranks (--tensor-parallel-size).";
 
 std::string AboutModel(Code code) {
   if (code == Code::kNotFound) return "Give --model the folder with config.json and the weights.";

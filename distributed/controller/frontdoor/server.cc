@@ -195,7 +195,8 @@ class Server::Impl {
   }
 
   const ServerOptions options_;
-  const ServedModel model_;
+  const ServedModel model_;                                         // as it was given
+  std::vector<std::unique_ptr<const ServedModel>> changed_models_;  // guarded by mu_
   Metrics metrics_;
   HealthService health_;
   ReflectionService reflection_{ServedNames()};
@@ -213,7 +214,6 @@ class Server::Impl {
   std::mutex mu_;
   std::condition_variable changed_;
   bool stopping_ = false;
-  std::vector<std::unique_ptr<const ServedModel>> changed_models_;
   std::thread housekeeping_;
 };
 
