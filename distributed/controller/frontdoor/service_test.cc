@@ -155,7 +155,7 @@ TEST_F(ServiceTest, ServesTheLengthThatCameWithTheExecutor) {
     return static_cast<int32_t>(model.max_context_length());
   };
   const auto longest = [this](int32_t prompt, uint32_t max_tokens) {
-    const std::string text(static_cast<size_t>(prompt), 'a');
+    const std::string text(static_cast<size_t>(prompt) - 1, 'a');  // behind the begin token
     return Generate(TextRequest(text, max_tokens, false)).status.code();
   };
   EXPECT_EQ(length(), 512);
