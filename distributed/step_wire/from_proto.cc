@@ -248,6 +248,7 @@ absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   out.max_num_seqs = proto.max_num_seqs();
   out.max_num_batched_tokens = proto.max_num_batched_tokens();
   out.max_model_len = proto.max_model_len();
+  out.fit_model_len = proto.fit_model_len();
   out.seed = proto.seed();
   out.enforce_eager = proto.enforce_eager();
   RETURN_IF_ERROR(CheckRange("cuda_graph_sizes", proto.cuda_graph_sizes_size(), 0, kMaxGraphSizes));

@@ -271,6 +271,7 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
                                .max_num_seqs = 3,
                                .max_num_batched_tokens = 99,
                                .max_model_len = 4096,
+                               .fit_model_len = true,
                                .seed = ~uint64_t{0},
                                .enforce_eager = true,
                                .cuda_graph_sizes = {1, 3}};
@@ -286,6 +287,7 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   EXPECT_EQ(back.max_num_seqs, config.max_num_seqs);
   EXPECT_EQ(back.max_num_batched_tokens, config.max_num_batched_tokens);
   EXPECT_EQ(back.max_model_len, config.max_model_len);
+  EXPECT_TRUE(back.fit_model_len);
   EXPECT_EQ(back.seed, config.seed);
   EXPECT_TRUE(back.enforce_eager);
   EXPECT_EQ(back.cuda_graph_sizes, config.cuda_graph_sizes);

@@ -96,6 +96,7 @@ worker::RunnerConfig ToProto(const RunnerConfig& config) {
   out.set_max_num_seqs(config.max_num_seqs);
   out.set_max_num_batched_tokens(config.max_num_batched_tokens);
   out.set_max_model_len(config.max_model_len);
+  out.set_fit_model_len(config.fit_model_len);
   out.set_seed(config.seed);
   out.set_enforce_eager(config.enforce_eager);
   for (const int32_t size : config.cuda_graph_sizes) out.add_cuda_graph_sizes(size);

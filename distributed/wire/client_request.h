@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/chat/chat_template.h"
+#include "engine/chat/chat_message.h"
 
 namespace millrace {
 
@@ -49,6 +49,7 @@ struct TextOptions {
 struct ClientRequest {
   std::string request_id;  // "" = the server chooses
   std::variant<TokenPrompt, TextPrompt, ChatPrompt> prompt;
+  ChatOptions chat;  // of a ChatPrompt
   RequestedSampling sampling;
   TextOptions text;
   int32_t n = 1;

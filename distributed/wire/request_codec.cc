@@ -70,11 +70,21 @@ absl::StatusOr<ChatPrompt> TakeMessages(const pb::GenerateRequest& p) {
         "messages", absl::StrCat("has ", p.messages_size(), ", the limit is ", kMaxChatMessages));
   }
   ChatPrompt chat;
+  int64_t fields_bytes = 0;
   for (int i = 0; i < p.messages_size(); ++i) {
-    if (p.messages(i).role().empty()) {
+    const pb::ChatMessage& message = p.messages(i);
+    if (message.role().empty()) {
       return InvalidField(absl::StrCat("messages[", i, "].role"), "is empty");
     }
-    chat.push_back({.role = p.messages(i).role(), .content = p.messages(i).content()});
+    fields_bytes += static_cast<int64_t>(message.fields_json().size());
+    if (fields_bytes > kMaxChatFieldsBytes) {
+      return InvalidField(absl::StrCat("messages[", i, "].fields_json"),
+                          absl::StrCat("brings the fields to ", fields_bytes,
+                                       " bytes, the limit is ", kMaxChatFieldsBytes));
+    }
+    chat.push_back({.role = message.role(),
+                    .content = message.content(),
+                    .fields_json = message.fields_json()});
   }
   return chat;
 }
@@ -85,8 +95,13 @@ absl::Status TakePrompt(const pb::GenerateRequest& p, const RequestLimits& limit
   if (has_input && p.messages_size() > 0) {
     return InvalidField("messages", "is given together with text or tokenized; send one of them");
   }
+  if (p.has_chat_options() && p.messages_size() == 0) {
+    return InvalidField("chat_options", "goes with messages");
+  }
   if (p.messages_size() > 0) {
     ASSIGN_OR_RETURN(out.prompt, TakeMessages(p));
+    if (p.chat_options().has_thinking()) out.chat.thinking = p.chat_options().thinking();
+    out.chat.reasoning_effort = p.chat_options().reasoning_effort();
   } else if (p.has_tokenized()) {
     const bool truncated = out.truncate_prompt_tokens.has_value();
     ASSIGN_OR_RETURN(out.prompt, TakeTokens(p.tokenized(), limits, truncated));
@@ -130,6 +145,12 @@ pb::GenerateRequest RequestToProto(const ClientRequest& request) {
       pb::ChatMessage* out = proto.add_messages();
       out->set_role(message.role);
       out->set_content(message.content);
+      out->set_fields_json(message.fields_json);
+    }
+    if (request.chat != ChatOptions()) {
+      pb::ChatOptions* options = proto.mutable_chat_options();
+      if (request.chat.thinking.has_value()) options->set_thinking(*request.chat.thinking);
+      options->set_reasoning_effort(request.chat.reasoning_effort);
     }
   }
   return proto;

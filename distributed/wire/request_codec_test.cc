@@ -132,7 +132,8 @@ const Case kRequestCases[] = {
     {"data_parallel_rank: 1", "data_parallel_rank"},
     {"data_parallel_rank: -1", "data_parallel_rank"},
     {"cache_salt: 's'", ""},
-    {"messages { role: 'user' }", "messages"},  // beside tokenized
+    {"messages { role: 'user' }", "messages"},            // beside tokenized
+    {"chat_options { thinking: true }", "chat_options"},  // without messages
 };
 
 std::string Repeated(int count, const std::string& text) {
@@ -224,6 +225,12 @@ TEST(RequestCodec, Messages) {
   Expect(request, "messages[0].role");
   message->set_role("user");
   Expect(request, "");
+  message->set_fields_json(std::string(size_t{1} << 20, ' '));
+  Expect(request, "");
+  request.add_messages()->set_role("user");
+  request.mutable_messages(1)->set_fields_json("{");
+  Expect(request, "messages[1].fields_json");
+  request.mutable_messages(1)->clear_fields_json();
   while (request.messages_size() < 1025) request.add_messages()->set_role("user");
   Expect(request, "messages");
 }
@@ -325,7 +332,9 @@ TEST(RequestCodec, RoundTrip) {
   std::vector<ClientRequest> requests(4, Full());
   requests[1].prompt = TextPrompt("hello");
   requests[2].prompt =
-      ChatPrompt{{.role = "system", .content = "be brief"}, {.role = "user", .content = "hi"}};
+      ChatPrompt{{.role = "system", .content = "be brief", .fields_json = R"({"tools": []})"},
+                 {.role = "user", .content = "hi"}};
+  requests[2].chat = {.thinking = false, .reasoning_effort = "max"};
   requests[3] = ClientRequest();
   requests[3].prompt = TokenPrompt{0};
   for (const ClientRequest& request : requests) {
@@ -339,6 +348,8 @@ TEST(RequestCodec, RoundTrip) {
     google::protobuf::TextFormat::PrintToString(once, &a);
     google::protobuf::TextFormat::PrintToString(twice, &b);
     EXPECT_EQ(a, b);
+    EXPECT_EQ(back->prompt, request.prompt);
+    EXPECT_EQ(back->chat, request.chat);
   }
   // And each field of the full struct differs from its default on the wire.
   const pb::GenerateRequest full = RequestToProto(requests[0]);

@@ -17,6 +17,8 @@ inline constexpr int32_t kMaxStopStringBytes = 256;
 inline constexpr int32_t kMaxStopTokenIds = 128;
 inline constexpr int32_t kMaxLogitBias = 1024;
 inline constexpr int32_t kMaxChatMessages = 1024;
+// Of all messages' further fields together; as values they take many times their text.
+inline constexpr int64_t kMaxChatFieldsBytes = 1 << 20;
 inline constexpr float kMaxTemperature = 100;
 inline constexpr float kMaxRepetitionPenalty = 100;
 inline constexpr float kMaxLogitBiasValue = 100;

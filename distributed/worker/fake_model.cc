@@ -28,7 +28,11 @@ class FakeModel final : public RankModel {
   }
   int32_t VocabSize() const override { return options_.vocab_size; }
 
-  absl::Status AllocateCache(int32_t num_pages) override {
+  absl::Status AllocateCache(int32_t num_pages, const CaptureProgress& progress) override {
+    for (int32_t i = 1; i <= options_.graphs; ++i) {
+      absl::SleepFor(options_.graph_time);
+      if (progress) progress(i, options_.graphs);
+    }
     cache_.assign(static_cast<size_t>(num_pages) * static_cast<size_t>(config_.page_tokens), -1);
     return absl::OkStatus();
   }

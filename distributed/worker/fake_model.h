@@ -18,12 +18,14 @@ namespace millrace {
 
 struct FakeModelOptions {
   int32_t vocab_size = 1000;
-  absl::Duration step_time;  // slept in every step
-  absl::Duration load_time;  // slept in ten pieces, with progress
-  std::string fingerprint;   // of every folder
-  int64_t fail_step = 0;     // > 0: this step fails
-  int32_t fail_rank = 0;     // on this rank
-  absl::Status load_error;   // of that rank
+  absl::Duration step_time;   // slept in every step
+  absl::Duration load_time;   // slept in ten pieces, with progress
+  int32_t graphs = 0;         // captured when the cache is allocated, with progress
+  absl::Duration graph_time;  // slept for each
+  std::string fingerprint;    // of every folder
+  int64_t fail_step = 0;      // > 0: this step fails
+  int32_t fail_rank = 0;      // on this rank
+  absl::Status load_error;    // of that rank
   int64_t available_bytes = 1 << 30;
 };
 

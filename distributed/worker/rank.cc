@@ -17,6 +17,20 @@ constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 // How often the device is asked while a step is out and nothing else is to be done.
 constexpr std::chrono::microseconds kPoll(20);
 
+// Lets a message of progress through now and then, and the last one always.
+class Pacer final {
+ public:
+  bool Due(bool last) {
+    const absl::Time now = absl::Now();
+    if (now < next_ && !last) return false;
+    next_ = now + kProgressInterval;
+    return true;
+  }
+
+ private:
+  absl::Time next_ = absl::InfinitePast();
+};
+
 // Errors that another rank's failure brings about.
 bool BlamesOthers(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
@@ -253,10 +267,9 @@ absl::Status Rank::CheckFingerprint(const std::string& want) {
 }
 
 absl::Status Rank::OnLoad() {
-  absl::Time next = absl::InfinitePast();
+  Pacer pacer;
   const auto progress = [&](int64_t done, int64_t total) {
-    if (absl::Now() < next && done != total) return;
-    next = absl::Now() + kProgressInterval;
+    if (!pacer.Due(done == total)) return;
     worker::WorkerMessage message;
     message.mutable_load_progress()->set_bytes_done(done);
     message.mutable_load_progress()->set_bytes_total(total);
@@ -276,7 +289,15 @@ absl::Status Rank::OnLoad() {
 
 absl::Status Rank::OnConfigure(const worker::Configure& configure) {
   if (model_ == nullptr) return absl::InternalError("an unexpected Configure");
-  RETURN_IF_ERROR(model_->AllocateCache(configure.num_pages()));
+  Pacer pacer;
+  const auto progress = [&](int32_t done, int32_t total) {
+    if (!pacer.Due(done == total)) return;
+    worker::WorkerMessage message;
+    message.mutable_capture_progress()->set_graphs_done(done);
+    message.mutable_capture_progress()->set_graphs_total(total);
+    send_(message);
+  };
+  RETURN_IF_ERROR(model_->AllocateCache(configure.num_pages(), progress));
   limits_ = StepLimits::Of(config_, configure.num_pages(), model_->VocabSize());
   worker::WorkerMessage message;
   message.mutable_ready();

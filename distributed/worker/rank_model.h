@@ -20,10 +20,13 @@ namespace millrace {
 // One thread.
 class RankModel {
  public:
+  using CaptureProgress = std::function<void(int32_t graphs_done, int32_t graphs_total)>;
+
   virtual ~RankModel() = default;
   virtual absl::StatusOr<RankMemory> Memory() = 0;
   virtual int32_t VocabSize() const = 0;
-  virtual absl::Status AllocateCache(int32_t num_pages) = 0;
+  // `progress` is called after every captured graph; never where there are none.
+  virtual absl::Status AllocateCache(int32_t num_pages, const CaptureProgress& progress) = 0;
   // As ModelRunner's: steps are launched ahead, and collected in order once they are ready.
   virtual absl::Status Launch(const StepPlan& plan) = 0;
   virtual int InFlight() const = 0;

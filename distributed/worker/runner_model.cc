@@ -16,8 +16,8 @@ class RunnerModel final : public RankModel {
   int32_t VocabSize() const override {
     return static_cast<int32_t>(runner_->model_config().vocab_size);
   }
-  absl::Status AllocateCache(int32_t num_pages) override {
-    return runner_->AllocateCache(num_pages);
+  absl::Status AllocateCache(int32_t num_pages, const CaptureProgress& progress) override {
+    return runner_->AllocateCache(num_pages, progress);
   }
   absl::Status Launch(const StepPlan& plan) override { return runner_->Launch(plan); }
   int InFlight() const override { return runner_->in_flight(); }

@@ -9,18 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/chat/chat_message.h"
 #include "engine/chat/rendered_chat.h"
 #include "engine/config/model_config.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace millrace {
-
-struct ChatMessage {
-  std::string role;  // "system", "user" or "assistant"
-  std::string content;
-
-  friend bool operator==(const ChatMessage&, const ChatMessage&) = default;
-};
 
 enum class ChatFormat : uint8_t {
   kChatMl,  // <|im_start|>role\ncontent<|im_end|>\n

@@ -48,9 +48,11 @@ Engine::~Engine() {
   thread_.join();
 }
 
-absl::Status Engine::SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages) {
+absl::Status Engine::SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages,
+                                 int32_t max_model_len) {
   SchedulerConfig config = options_.scheduler;
   config.num_pages = num_pages;
+  if (max_model_len > 0) config.max_model_len = max_model_len;
   RETURN_IF_ERROR(config.Validate());
   Post(NewExecutor{std::move(executor), config});
   std::lock_guard lock(mu_);

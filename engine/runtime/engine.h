@@ -57,9 +57,10 @@ class Engine final {
   Engine& operator=(const Engine&) = delete;
 
   // Puts a (new) executor with an empty cache of `num_pages` pages to work. Sequences still live on
-  // the one before end with UNAVAILABLE. INVALID_ARGUMENT when the pages do not hold one sequence
-  // of max_model_len.
-  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages);
+  // the one before end with UNAVAILABLE. `max_model_len` replaces that of the options, 0 does not.
+  // INVALID_ARGUMENT when the pages do not hold one sequence of it.
+  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages,
+                           int32_t max_model_len = 0);
 
   // A new id for a sequence.
   SequenceId NewId();

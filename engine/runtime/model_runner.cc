@@ -96,7 +96,8 @@ absl::Status ModelRunner::CheckRoom(const LoadedModel& planned) const {
       planned.model->WorkspaceBytes(device_, step) +
       step.tokens * planned.model->hidden_size() * DTypeBytes(ActivationDType(device_.type())) +
       spec.bytes_per_slot() * config_.max_num_seqs;
-  const int64_t pages = Limits(/*num_pages=*/0).max_pages_per_sequence();
+  const int64_t pages =
+      config_.fit_model_len ? 1 : Limits(/*num_pages=*/0).max_pages_per_sequence();
   const int64_t cache = pages * spec.bytes_per_page(config_.page_tokens);
   const int64_t needed = planned.weight_bytes + activations + cache;
   const int32_t sharing = groups_.sharing_memory;

@@ -4,6 +4,12 @@
 
 namespace millrace {
 
+int32_t ModelLenFor(const RunnerConfig& config, int32_t num_pages) {
+  if (!config.fit_model_len) return config.max_model_len;
+  const int64_t held = int64_t{num_pages} * config.page_tokens;
+  return static_cast<int32_t>(std::min<int64_t>(config.max_model_len, held));
+}
+
 std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs) {
   constexpr int32_t kLargest = 256;
   const int32_t largest = std::min(max_num_seqs, kLargest);

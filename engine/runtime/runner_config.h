@@ -29,12 +29,18 @@ struct RunnerConfig {
   int32_t max_num_seqs = 64;              // slots
   int32_t max_num_batched_tokens = 2048;  // tokens of one step
   int32_t max_model_len = 0;              // > 0: resolved by the controller
-  uint64_t seed = 0;                      // of dummy weights
-  bool enforce_eager = false;             // never captures graphs
+  // The cache need not hold a sequence of max_model_len, which is only the most that there may be:
+  // sequences are as long as the cache allows (ModelLenFor).
+  bool fit_model_len = false;
+  uint64_t seed = 0;           // of dummy weights
+  bool enforce_eager = false;  // never captures graphs
   // Batch sizes to capture decode graphs for; empty: DefaultGraphSizes(max_num_seqs). Sizes above
   // max_num_seqs are left out.
   std::vector<int32_t> cuda_graph_sizes;
 };
+
+// Tokens of the longest sequence, prompt and answer, once a group's cache has `num_pages` pages.
+int32_t ModelLenFor(const RunnerConfig& config, int32_t num_pages);
 
 // 1, 2, 4, then every eighth up to 64, every sixteenth up to 256, and max_num_seqs itself where it
 // is smaller: a batch is padded by an eighth at most from 64 on.

@@ -165,6 +165,23 @@ TEST(MemoryPlanTest, FlashOnASmallMachine) {
   }
 }
 
+TEST(MemoryPlanTest, AModelLenThatFitsIsCountedAsOnePage) {
+  SmallDevice device(20 * kGiB);
+  SingleRank comm(device);
+  RunnerConfig config;
+  config.model_dir = FlashFolder();
+  config.load_format = LoadFormat::kDummy;
+  config.page_tokens = 128;
+  config.max_model_len = 1 << 20;
+  const auto message = [&] {
+    const auto runner = ModelRunner::Create(config, device, RankGroups(comm), {});
+    return std::string(runner.status().message());
+  };
+  EXPECT_EQ(message().find("cache of one sequence 0.00 GiB"), std::string::npos) << message();
+  config.fit_model_len = true;
+  EXPECT_NE(message().find("cache of one sequence 0.00 GiB"), std::string::npos) << message();
+}
+
 TEST(MemoryPlanTest, RanksOfOneProcessShareTheMemory) {
   SmallDevice device(200 * kGiB);  // enough for one
   SingleRank comm(device);

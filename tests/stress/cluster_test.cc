@@ -95,6 +95,29 @@ TEST_F(ClusterTest, DecodesOnOneTwoAndThreeRanks) {
   }
 }
 
+TEST_F(ClusterTest, CaptureIsToldOfAsItGoes) {
+  StartHub(2);
+  // Twice the time between two messages; the slower rank counts, from when both have begun.
+  const FakeModelOptions fast = {.graphs = 5, .graph_time = absl::Milliseconds(1)};
+  const FakeModelOptions slow = {.graphs = 5, .graph_time = absl::Milliseconds(200)};
+  const auto first = Add(fast);
+  const auto second = Add(slow);
+  EXPECT_TRUE(hub_->WaitForGroup().ok());
+  for (int32_t done = 1; done <= 5; ++done) {
+    EXPECT_GE(listener_.Count(absl::StrCat("capturing ", done, "/5")), 1) << listener_.All();
+  }
+  const std::string all = listener_.All();
+  EXPECT_LT(all.find("loading "), all.find("capturing ")) << all;
+  EXPECT_LT(all.rfind("capturing 5/5"), all.find("ready ")) << all;
+}
+
+TEST_F(ClusterTest, WithoutGraphsNothingIsCaptured) {
+  StartHub(1);
+  const auto only = Add();
+  EXPECT_TRUE(hub_->WaitForGroup().ok());
+  EXPECT_EQ(listener_.Count("capturing "), 0) << listener_.All();
+}
+
 TEST_F(ClusterTest, GlooWorksToo) {
   StartHub(2);
   WorkerOptions gloo;

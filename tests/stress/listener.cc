@@ -21,6 +21,10 @@ void RecordingListener::OnLoading(int64_t bytes_done, int64_t bytes_total) {
   Add(absl::StrCat("loading ", bytes_done, "/", bytes_total));
 }
 
+void RecordingListener::OnCapturing(int32_t graphs_done, int32_t graphs_total) {
+  Add(absl::StrCat("capturing ", graphs_done, "/", graphs_total));
+}
+
 void RecordingListener::OnReady(const GroupInfo& info) {
   Add(absl::StrCat("ready ", info.ranks.size(), " ranks, ", info.num_pages, " pages, ",
                    info.ranks[0].transport));

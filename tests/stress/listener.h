@@ -17,6 +17,7 @@ class RecordingListener final : public WorkerHubListener {
  public:
   void OnWaitingForWorkers(int32_t present, int32_t world) override;
   void OnLoading(int64_t bytes_done, int64_t bytes_total) override;
+  void OnCapturing(int32_t graphs_done, int32_t graphs_total) override;
   void OnReady(const GroupInfo& info) override;
   void OnLost(int32_t rank, const absl::Status& reason) override;
   void OnNotice(const std::string& line) override;

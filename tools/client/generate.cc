@@ -35,12 +35,18 @@ class Display {
         options_(options),
         answer_(answer),
         notes_(notes),
-        spinner_("waiting for the first token", notes, options.moving) {}
+        spinner_("waiting for the first token", notes, options.moving),
+        printer_(answer, notes) {}
 
   void Show(ResponseChunk chunk) {
     spinner_.Stop();
     auto& scores = ScoresOf(chunk.index);
     std::move(chunk.logprobs.begin(), chunk.logprobs.end(), std::back_inserter(scores));
+    if (options_.reading.has_value()) {
+      const auto delta = AnswerOf(chunk.index).Push(chunk.text_delta);
+      if (!options_.json && !many_) printer_.Show(delta);
+      return;
+    }
     if (options_.json || many_) return;
     answer_ << chunk.text_delta << std::flush;
     streamed_text_ = streamed_text_ || !chunk.text_delta.empty();
@@ -49,7 +55,11 @@ class Display {
   void Show(ResponseComplete complete) {
     spinner_.Stop();
     if (complete.logprobs.empty()) complete.logprobs = std::move(ScoresOf(complete.index));
-    if (!options_.json) ShowWhole(complete);
+    if (options_.reading.has_value()) {
+      ShowRead(complete);
+    } else if (!options_.json) {
+      ShowWhole(complete);
+    }
     choices_.push_back(std::move(complete));
   }
 
@@ -57,7 +67,7 @@ class Display {
     spinner_.Stop();
     std::sort(choices_.begin(), choices_.end(),
               [](const auto& a, const auto& b) { return a.index < b.index; });
-    if (options_.json) answer_ << AnswerJson(choices_) << std::endl;
+    if (options_.json) answer_ << AnswerJson(choices_, answers_) << std::endl;
   }
 
   // After an error in the middle of a line.
@@ -78,6 +88,20 @@ class Display {
     notes_ << UsageLine(complete) << std::endl;
   }
 
+  void ShowRead(const ResponseComplete& complete) {
+    ChatAnswer& read = AnswerOf(complete.index);
+    const auto delta = read.End(complete);
+    if (options_.json) return;
+    if (many_) answer_ << "--- choice " << complete.index << std::endl;
+    // Of several choices, nothing was shown before.
+    ChatPrinter whole(answer_, notes_);
+    ChatPrinter& printer = many_ ? whole : printer_;
+    printer.Show(many_ ? read.given() : delta);
+    printer.End(read, complete.text);
+    if (options_.show_logprobs) ShowLogprobs(complete);
+    notes_ << UsageLine(complete) << std::endl;
+  }
+
   void ShowIds(const std::vector<int32_t>& ids) {
     answer_ << "token ids:";
     for (int32_t id : ids) answer_ << ' ' << id;
@@ -91,8 +115,18 @@ class Display {
     }
   }
 
+  ChatAnswer& AnswerOf(int32_t index) {
+    const size_t i = Place(index);
+    while (answers_.size() <= i) answers_.emplace_back(*options_.reading);
+    return answers_[i];
+  }
+
+  static size_t Place(int32_t index) {
+    return static_cast<size_t>(std::clamp(index, 0, kMaxChoices));
+  }
+
   std::vector<ScoredToken>& ScoresOf(int32_t index) {
-    const auto i = static_cast<size_t>(std::clamp(index, 0, kMaxChoices));
+    const size_t i = Place(index);
     if (i >= scores_.size()) scores_.resize(i + 1);
     return scores_[i];
   }
@@ -102,9 +136,11 @@ class Display {
   std::ostream& answer_;
   std::ostream& notes_;
   Spinner spinner_;
+  ChatPrinter printer_;
   bool streamed_text_ = false;
   std::vector<std::vector<ScoredToken>> scores_;
   std::vector<ResponseComplete> choices_;
+  std::vector<ChatAnswer> answers_;  // by index, when they are read
 };
 
 nlohmann::ordered_json ScoreJson(const ScoredToken& s) {
@@ -153,10 +189,19 @@ std::string UsageLine(const ResponseComplete& complete) {
   return line + "]";
 }
 
-std::string AnswerJson(const std::vector<ResponseComplete>& choices) {
+std::string AnswerJson(const std::vector<ResponseComplete>& choices,
+                       const std::vector<ChatAnswer>& messages) {
   nlohmann::ordered_json json;
   json["choices"] = nlohmann::ordered_json::array();
-  for (const ResponseComplete& choice : choices) json["choices"].push_back(ChoiceJson(choice));
+  for (const ResponseComplete& choice : choices) {
+    nlohmann::ordered_json one = ChoiceJson(choice);
+    const auto i = static_cast<size_t>(choice.index);
+    if (i < messages.size()) {
+      one["message"] = messages[i].Json();
+      if (!messages[i].malformed().empty()) one["malformed"] = messages[i].malformed();
+    }
+    json["choices"].push_back(std::move(one));
+  }
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -38,12 +38,19 @@ void Print(const std::string& title, const google::protobuf::Message& message, s
 
 }  // namespace
 
-absl::Status ShowInfo(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
-                      std::ostream& out) {
+absl::StatusOr<pb::GetModelInfoResponse> AskModelInfo(const std::shared_ptr<grpc::Channel>& channel,
+                                                      absl::Duration timeout) {
   pb::VllmEngine::Stub stub(channel);
   pb::GetModelInfoResponse model;
   RETURN_IF_ERROR(
       Ask(stub, timeout, &pb::VllmEngine::Stub::GetModelInfo, pb::GetModelInfoRequest(), &model));
+  return model;
+}
+
+absl::Status ShowInfo(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
+                      std::ostream& out) {
+  pb::VllmEngine::Stub stub(channel);
+  ASSIGN_OR_RETURN(const pb::GetModelInfoResponse model, AskModelInfo(channel, timeout));
   pb::GetServerInfoResponse server;
   RETURN_IF_ERROR(Ask(stub, timeout, &pb::VllmEngine::Stub::GetServerInfo,
                       pb::GetServerInfoRequest(), &server));

@@ -6,10 +6,15 @@
 #include <ostream>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/channel.h"
+#include "proto/vllm_engine.grpc.pb.h"
 
 namespace millrace {
+
+absl::StatusOr<vllm::grpc::engine::GetModelInfoResponse> AskModelInfo(
+    const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout);
 
 // Model, server and load, a fact a line.
 absl::Status ShowInfo(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,

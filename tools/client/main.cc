@@ -19,6 +19,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "kernels/core/status.h"
+#include "tools/client/conversation.h"
 #include "tools/client/explain_error.h"
 #include "tools/client/generate.h"
 #include "tools/client/info.h"
@@ -38,6 +39,13 @@ ABSL_FLAG(std::string, prompt_file, "", "take the text from a file; - is standar
 ABSL_FLAG(std::string, token_ids, "", "the prompt as ids, separated by commas");
 ABSL_FLAG(bool, chat, false, "send the prompt as a user's message through the chat template");
 ABSL_FLAG(std::string, system, "", "with --chat: the system message");
+ABSL_FLAG(std::string, messages, "",
+          "JSON file with a conversation in OpenAI's format, instead of --prompt; - is standard "
+          "input");
+ABSL_FLAG(std::string, tools, "",
+          "with --chat or --messages: JSON file with a list of tools in OpenAI's format");
+ABSL_FLAG(bool, thinking, true, "of a conversation with a model that can think before it answers");
+ABSL_FLAG(std::string, reasoning_effort, "", "how much to think, where the model has a choice");
 ABSL_FLAG(bool, stream, true, "show the answer as it comes");
 ABSL_FLAG(int32_t, n, 1, "choices");
 ABSL_FLAG(std::string, max_tokens, "", "longest answer; empty = what fits");
@@ -128,20 +136,49 @@ absl::Status ReadBias(const std::string& text, std::vector<std::pair<int32_t, fl
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadText(const std::vector<std::string>& words) {
-  const std::string file = absl::GetFlag(FLAGS_prompt_file);
-  if (file.empty()) {
-    const std::string prompt = absl::GetFlag(FLAGS_prompt);
-    return prompt.empty() && !words.empty() ? words[0] : prompt;
-  }
+absl::StatusOr<std::string> ReadTextFile(const char* flag, const std::string& file) {
   if (file == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   }
   std::ifstream in(PathFromUser(file), std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("--prompt-file: cannot open ", file));
+  if (!in) return absl::NotFoundError(absl::StrCat("--", flag, ": cannot open ", file));
   std::ostringstream text;
   text << in.rdbuf();  // pipes too; nothing of a folder
   return std::move(text).str();
+}
+
+absl::StatusOr<std::string> ReadText(const std::vector<std::string>& words) {
+  const std::string file = absl::GetFlag(FLAGS_prompt_file);
+  if (!file.empty()) return ReadTextFile("prompt-file", file);
+  const std::string prompt = absl::GetFlag(FLAGS_prompt);
+  return prompt.empty() && !words.empty() ? words[0] : prompt;
+}
+
+absl::Status NameFlag(const char* flag, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--", flag, ": ", std::string(status.message())));
+}
+
+bool IsChat() { return absl::GetFlag(FLAGS_chat) || !absl::GetFlag(FLAGS_messages).empty(); }
+
+absl::StatusOr<ChatPrompt> ReadChat(const std::string& text) {
+  ChatPrompt chat;
+  if (const std::string file = absl::GetFlag(FLAGS_messages); !file.empty()) {
+    ASSIGN_OR_RETURN(const std::string json, ReadTextFile("messages", file));
+    absl::StatusOr<ChatPrompt> read = ReadConversation(json);
+    if (!read.ok()) return NameFlag("messages", read.status());
+    chat = *std::move(read);
+  } else {
+    if (const std::string system = absl::GetFlag(FLAGS_system); !system.empty()) {
+      chat.push_back({.role = "system", .content = system});
+    }
+    chat.push_back({.role = "user", .content = text});
+  }
+  if (const std::string file = absl::GetFlag(FLAGS_tools); !file.empty()) {
+    ASSIGN_OR_RETURN(const std::string json, ReadTextFile("tools", file));
+    RETURN_IF_ERROR(NameFlag("tools", AddTools(json, chat)));
+  }
+  return chat;
 }
 
 absl::Status ReadPrompt(const std::vector<std::string>& words, ClientRequest& out) {
@@ -150,20 +187,17 @@ absl::Status ReadPrompt(const std::vector<std::string>& words, ClientRequest& ou
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::string text, ReadText(words));
-  if (text.empty()) {
+  if (text.empty() && absl::GetFlag(FLAGS_messages).empty()) {
     return absl::InvalidArgumentError(
-        "there is no prompt: give --prompt TEXT, --prompt-file FILE or --token-ids IDS");
+        "there is no prompt: give --prompt TEXT, --prompt-file FILE, --messages FILE or "
+        "--token-ids IDS");
   }
-  if (!absl::GetFlag(FLAGS_chat)) {
+  if (!IsChat()) {
     out.prompt = text;
     return absl::OkStatus();
   }
-  ChatPrompt chat;
-  if (const std::string system = absl::GetFlag(FLAGS_system); !system.empty()) {
-    chat.push_back({.role = "system", .content = system});
-  }
-  chat.push_back({.role = "user", .content = text});
-  out.prompt = std::move(chat);
+  ASSIGN_OR_RETURN(out.prompt, ReadChat(text));
+  out.chat.reasoning_effort = absl::GetFlag(FLAGS_reasoning_effort);
   return absl::OkStatus();
 }
 
@@ -227,6 +261,17 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect() {
   return grpc::CreateCustomChannel(server, grpc::SslCredentials(ssl), arguments);
 }
 
+// What conversations with a model of `info` are in need of.
+void SuitModel(const vllm::grpc::engine::GetModelInfoResponse& info, ClientRequest& request,
+               ShowOptions& show) {
+  if (info.model_type() != "deepseek_v4") return;
+  const bool thinking = absl::GetFlag(FLAGS_thinking);
+  request.chat.thinking = thinking;
+  request.text.skip_special_tokens = false;  // they are part of what is read
+  show.reading = {.thinking = thinking,
+                  .end_tokens = {info.eos_token_ids().begin(), info.eos_token_ids().end()}};
+}
+
 absl::Status Run(const std::vector<std::string>& words) {
   absl::Duration timeout = absl::InfiniteDuration();
   const std::string patience = absl::GetFlag(FLAGS_timeout);
@@ -236,11 +281,15 @@ absl::Status Run(const std::vector<std::string>& words) {
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, Connect());
   if (absl::GetFlag(FLAGS_info)) return ShowInfo(channel, timeout, std::cout);
   if (absl::GetFlag(FLAGS_health)) return ShowHealth(channel, timeout, std::cout);
-  ASSIGN_OR_RETURN(const ClientRequest request, ReadRequest(words));
-  const ShowOptions show = {.json = absl::GetFlag(FLAGS_json),
-                            .show_logprobs = request.sampling.num_logprobs >= 0,
-                            .moving = IsTerminal(STDERR_FILENO),
-                            .timeout = timeout};
+  ASSIGN_OR_RETURN(ClientRequest request, ReadRequest(words));
+  ShowOptions show = {.json = absl::GetFlag(FLAGS_json),
+                      .show_logprobs = request.sampling.num_logprobs >= 0,
+                      .moving = IsTerminal(STDERR_FILENO),
+                      .timeout = timeout};
+  if (std::holds_alternative<ChatPrompt>(request.prompt)) {
+    ASSIGN_OR_RETURN(const auto info, AskModelInfo(channel, timeout));
+    SuitModel(info, request, show);
+  }
   vllm::grpc::engine::VllmEngine::Stub stub(channel);
   return GenerateAndShow(stub, request, show, std::cout, std::cerr);
 }

@@ -47,15 +47,15 @@ std::string BytesText(double bytes) {
   return absl::StrFormat("%.1f %s", bytes / unit.bytes, unit.name);
 }
 
-ProgressBar::ProgressBar(std::string title, std::ostream& out, bool moving)
-    : title_(std::move(title)), out_(out), moving_(moving) {}
+ProgressBar::ProgressBar(std::string title, std::ostream& out, bool moving, std::string things)
+    : title_(std::move(title)), out_(out), moving_(moving), things_(std::move(things)) {}
 
-void ProgressBar::Update(int64_t bytes_done, int64_t bytes_total) {
+void ProgressBar::Update(int64_t done, int64_t total) {
   std::lock_guard lock(mu_);
   const Clock::time_point now = Clock::now();
   if (!started_) start_ = now;
-  done_ = std::min(bytes_done, bytes_total);
-  total_ = bytes_total;
+  done_ = std::min(done, total);
+  total_ = total;
   const bool due = !started_ || now - drawn_ >= kFrame;
   started_ = true;
   if (!moving_ || finished_ || !due) return;
@@ -76,6 +76,11 @@ std::string ProgressBar::Line(double seconds) const {
   const int filled = static_cast<int>(share * kBarWidth);
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
   const double left = rate > 0 ? static_cast<double>(total_ - done_) / rate : 0;
+  if (!things_.empty()) {
+    return absl::StrFormat("%s: %3.0f%% |%s%s| %d/%d %s [%s<%s]", title_, 100 * share,
+                           std::string(filled, '#'), std::string(kBarWidth - filled, ' '), done_,
+                           total_, things_, ClockText(seconds), ClockText(left));
+  }
   const Unit unit = UnitFor(static_cast<double>(total_));
   return absl::StrFormat("%s: %3.0f%% |%s%s| %.1f/%.1f %s [%s<%s, %s/s]", title_, 100 * share,
                          std::string(filled, '#'), std::string(kBarWidth - filled, ' '),

@@ -19,9 +19,10 @@ bool IsTerminal(int file_descriptor);
 // thread.
 class ProgressBar final {
  public:
-  // `out` outlives the bar. `moving`: whether it is a terminal.
-  ProgressBar(std::string title, std::ostream& out, bool moving);
-  void Update(int64_t bytes_done, int64_t bytes_total);
+  // `out` outlives the bar. `moving`: whether it is a terminal. `things`: what is counted; empty:
+  // bytes.
+  ProgressBar(std::string title, std::ostream& out, bool moving, std::string things = "");
+  void Update(int64_t done, int64_t total);
   // Leaves the last state on a line of its own. Idempotent; does nothing when nothing was shown.
   void Finish();
 
@@ -31,6 +32,7 @@ class ProgressBar final {
   const std::string title_;
   std::ostream& out_;
   const bool moving_;
+  const std::string things_;
   std::mutex mu_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;

@@ -36,6 +36,15 @@ TEST(Terminal, BarLeavesOneLineWhereNothingMoves) {
   EXPECT_EQ(text.find('\r'), std::string::npos);
 }
 
+TEST(Terminal, BarOfThings) {
+  std::ostringstream out;
+  ProgressBar bar("Capturing", out, false, "graphs");
+  bar.Update(3, 4);
+  bar.Finish();
+  EXPECT_EQ(out.str().find("Capturing:  75% |##################      | 3/4 graphs [00:00<00:0"), 0u)
+      << out.str();
+}
+
 TEST(Terminal, BarThatNeverMovedShowsNothing) {
   std::ostringstream out;
   ProgressBar bar("Loading", out, true);

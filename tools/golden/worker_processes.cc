@@ -31,6 +31,7 @@ class QuietListener final : public WorkerHubListener {
  public:
   void OnWaitingForWorkers(int32_t, int32_t) override {}
   void OnLoading(int64_t, int64_t) override {}
+  void OnCapturing(int32_t, int32_t) override {}
   void OnReady(const GroupInfo&) override {}
   void OnLost(int32_t, const absl::Status&) override {}
   void OnNotice(const std::string&) override {}

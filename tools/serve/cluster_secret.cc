@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/session/secret.h"
 #include "tools/common/flags.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -18,9 +19,7 @@ std::string CacheFolder() {
   return home != nullptr && home[0] == '/' ? absl::StrCat(home, "/.cache/millrace") : "";
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> ClusterSecret(const std::string& file) {
+absl::StatusOr<std::string> FindSecret(const std::string& file) {
   if (!file.empty()) return ReadSecretFile(PathFromUser(file));
   const std::string folder = CacheFolder();
   if (folder.empty()) {
@@ -35,6 +34,12 @@ absl::StatusOr<std::string> ClusterSecret(const std::string& file) {
                                                     "; give --cluster-secret-file"));
   }
   return ReadOrMakeSecretFile(absl::StrCat(folder, "/cluster-secret"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ClusterSecret(const std::string& file) {
+  return During(StartStep::kSecret, FindSecret(file));
 }
 
 }  // namespace millrace

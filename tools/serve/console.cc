@@ -21,9 +21,15 @@ void Console::SayPlain(std::string_view text) {
   out_ << text << std::endl;
 }
 
-void Console::Progress(const std::string& title, int64_t done, int64_t total) {
+void Console::Progress(const std::string& title, int64_t done, int64_t total,
+                       const std::string& things) {
   std::lock_guard lock(mu_);
-  if (bar_ == nullptr) bar_ = std::make_unique<ProgressBar>(title, out_, moving_);
+  if (bar_ != nullptr && title != title_) {
+    bar_->Finish();
+    bar_.reset();
+  }
+  if (bar_ == nullptr) bar_ = std::make_unique<ProgressBar>(title, out_, moving_, things);
+  title_ = title;
   bar_->Update(done, total);
 }
 

@@ -22,13 +22,16 @@ class Console final {
   void Say(std::string_view text);
   // The first line of a program, as scripts look for it: without the time.
   void SayPlain(std::string_view text);
-  void Progress(const std::string& title, int64_t done, int64_t total);
+  // Bytes, or things that `things` names. Another title ends the bar before.
+  void Progress(const std::string& title, int64_t done, int64_t total,
+                const std::string& things = "");
   void EndProgress();
 
  private:
   std::ostream& out_;
   const bool moving_;
   std::mutex mu_;
+  std::string title_;
   std::unique_ptr<ProgressBar> bar_;
 };
 

@@ -8,7 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/models/load_model.h"
+#include "engine/parallel/shard.h"
 #include "kernels/core/status.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -25,6 +27,35 @@ absl::Status CheckModelFolder(const std::string& model) {
   return absl::OkStatus();
 }
 
+// A folder that the user named; the model's own may lack a tokenizer.
+absl::Status CheckTokenizerFolder(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() ||
+      std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json", error)) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("--tokenizer: ", folder, " holds no tokenizer.json"));
+}
+
+// What every model of a family needs; the rest is tried by the ranks, before they read weights.
+absl::Status CheckSplit(const ModelConfig& config, int32_t ranks) {
+  constexpr char kFlag[] = "--tensor-parallel-size=";
+  if (!config.deepseek_v4.has_value()) {
+    const auto heads = ShardHeads(config.num_heads, config.num_kv_heads, ranks, /*rank=*/0);
+    if (heads.ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(kFlag, ranks, ": ", heads.status().message()));
+  }
+  const std::pair<const char*, int32_t> wholes[] = {
+      {"attention heads (num_attention_heads)", config.deepseek_v4->num_heads},
+      {"output groups (o_groups)", config.deepseek_v4->o_groups}};
+  for (const auto& [what, count] : wholes) {
+    if (count % ranks == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(kFlag, ranks, " does not divide the model's ", count, " ", what));
+  }
+  return absl::OkStatus();
+}
+
 struct IntRange {
   const char* flag;
   int64_t value;
@@ -37,7 +68,6 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   const IntRange ranges[] = {
       {"tensor-parallel-size", f.tensor_parallel_size, 1, 1024},
       {"data-parallel-size", f.data_parallel_size, 1, 1024},
-      {"max-model-len", f.max_model_len, 0, int64_t{1} << 24},
       {"max-num-seqs", f.max_num_seqs, 1, 65536},
       {"max-num-batched-tokens", f.max_num_batched_tokens, 1, kMany},
       {"max-waiting", f.max_waiting, 1, kMany},
@@ -102,14 +132,23 @@ absl::StatusOr<LoadFormat> ParseLoadFormat(const std::string& name) {
       absl::StrCat("--load-format=", name, " is not supported: auto, safetensors or dummy"));
 }
 
-absl::StatusOr<int32_t> ResolveMaxModelLen(const ControllerFlags& f, const ModelConfig& config) {
-  if (f.max_model_len == 0) return config.max_position;
-  if (f.max_model_len > config.max_position) {
+absl::Status ResolveMaxModelLen(const std::string& flag, const ModelConfig& config,
+                                RunnerConfig& runner) {
+  runner.max_model_len = config.max_position;
+  runner.fit_model_len = flag == "auto" || flag == "-1";
+  if (runner.fit_model_len) return absl::OkStatus();
+  int32_t tokens = 0;
+  if (!absl::SimpleAtoi(flag, &tokens) || tokens < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-model-len=", flag, " must be a number of tokens, 0 or auto"));
+  }
+  if (tokens > config.max_position) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--max-model-len=", f.max_model_len, " exceeds the ", config.max_position,
+        "--max-model-len=", tokens, " exceeds the ", config.max_position,
         " positions the model was made for (max_position_embeddings in its config.json)"));
   }
-  return f.max_model_len;
+  if (tokens > 0) runner.max_model_len = tokens;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseGraphSizes(const ControllerFlags& f) {
@@ -138,7 +177,7 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
       ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));
   runner.expert_parallel = f.enable_expert_parallel;
   runner.data_parallel_size = f.data_parallel_size;
-  ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));
+  RETURN_IF_ERROR(ResolveMaxModelLen(f.max_model_len, config, runner));
   runner.page_tokens = f.block_size > 0 ? f.block_size : DefaultPageTokens(config);
   runner.max_num_seqs = f.max_num_seqs;
   runner.max_num_batched_tokens = f.max_num_batched_tokens;
@@ -169,13 +208,18 @@ void FillServed(const ControllerFlags& f, const RunnerConfig& runner, ServedMode
 }  // namespace
 
 absl::StatusOr<ControllerConfig> ResolveConfig(const ControllerFlags& flags) {
-  RETURN_IF_ERROR(CheckNotBuilt(flags));
-  RETURN_IF_ERROR(CheckRanges(flags));
-  RETURN_IF_ERROR(CheckModelFolder(flags.model));
+  RETURN_IF_ERROR(During(StartStep::kFlags, CheckNotBuilt(flags)));
+  RETURN_IF_ERROR(During(StartStep::kFlags, CheckRanges(flags)));
+  RETURN_IF_ERROR(During(StartStep::kModel, CheckModelFolder(flags.model)));
   ControllerConfig config;
+  ASSIGN_OR_RETURN(config.model, During(StartStep::kModel, LoadUntokenizedModel(flags.model)));
   const std::string& tokenizer = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
-  ASSIGN_OR_RETURN(config.model, LoadServedModel(flags.model, tokenizer));
-  ASSIGN_OR_RETURN(config.runner, ResolveRunner(flags, config.model.config));
+  RETURN_IF_ERROR(During(StartStep::kTokenizer, CheckTokenizerFolder(flags.tokenizer)));
+  RETURN_IF_ERROR(During(StartStep::kTokenizer, AddTokenizer(tokenizer, config.model)));
+  RETURN_IF_ERROR(
+      During(StartStep::kSplit, CheckSplit(config.model.config, flags.tensor_parallel_size)));
+  ASSIGN_OR_RETURN(config.runner,
+                   During(StartStep::kFlags, ResolveRunner(flags, config.model.config)));
   FillServed(flags, config.runner, config.model);
   config.scheduler.page_tokens = config.runner.page_tokens;
   config.scheduler.max_num_seqs = config.runner.max_num_seqs;

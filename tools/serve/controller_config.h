@@ -21,7 +21,7 @@ struct ControllerFlags {
   int32_t tensor_parallel_size = 1;
   int32_t pipeline_parallel_size = 1;
   int32_t data_parallel_size = 1;
-  int32_t max_model_len = 0;
+  std::string max_model_len = "0";
   int32_t max_num_seqs = 64;
   int32_t max_num_batched_tokens = 2048;
   int32_t max_waiting = 4096;

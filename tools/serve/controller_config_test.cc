@@ -1,10 +1,14 @@
 #include "tools/serve/controller_config.h"
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <tuple>
 
 #include "distributed/controller/frontdoor/testing/letters.h"
 #include "gtest/gtest.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -34,7 +38,7 @@ TEST(ControllerConfig, FlagsReachEveryPart) {
   ControllerFlags flags = Flags();
   flags.model += "/";
   flags.served_model_name = "mine";
-  flags.max_model_len = 100;
+  flags.max_model_len = "100";
   flags.max_num_seqs = 3;
   flags.max_num_batched_tokens = 7;
   flags.block_size = 32;
@@ -59,6 +63,18 @@ TEST(ControllerConfig, FlagsReachEveryPart) {
   EXPECT_EQ(ResolveConfig(flags)->model.name, "letters");
 }
 
+TEST(ControllerConfig, MaxModelLenThatFits) {
+  ControllerFlags flags = Flags();
+  EXPECT_FALSE(ResolveConfig(flags)->runner.fit_model_len);
+  for (const char* spelling : {"auto", "-1"}) {
+    flags.max_model_len = spelling;
+    const auto config = ResolveConfig(flags);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_TRUE(config->runner.fit_model_len);
+    EXPECT_EQ(config->runner.max_model_len, 4096) << "the most that there may be";
+  }
+}
+
 TEST(ControllerConfig, RefusalsNameTheFlag) {
   const std::pair<const char*, std::function<void(ControllerFlags&)>> cases[] = {
       {"--model", [](auto& f) { f.model = ""; }},
@@ -66,8 +82,10 @@ TEST(ControllerConfig, RefusalsNameTheFlag) {
       {"--pipeline-parallel-size", [](auto& f) { f.pipeline_parallel_size = 2; }},
       {"--data-parallel-size", [](auto& f) { f.data_parallel_size = 0; }},
       {"--tensor-parallel-size", [](auto& f) { f.tensor_parallel_size = 0; }},
-      {"--max-model-len", [](auto& f) { f.max_model_len = -1; }},
-      {"--max-model-len", [](auto& f) { f.max_model_len = 4097; }},
+      {"--max-model-len", [](auto& f) { f.max_model_len = "-2"; }},
+      {"--max-model-len", [](auto& f) { f.max_model_len = "4097"; }},
+      {"--max-model-len", [](auto& f) { f.max_model_len = "all"; }},
+      {"--max-model-len", [](auto& f) { f.max_model_len = ""; }},
       {"--max-num-seqs", [](auto& f) { f.max_num_seqs = 0; }},
       {"--max-num-batched-tokens", [](auto& f) { f.max_num_batched_tokens = 63; }},
       {"--block-size", [](auto& f) { f.block_size = -1; }},
@@ -84,6 +102,28 @@ TEST(ControllerConfig, RefusalsNameTheFlag) {
     const auto config = ResolveConfig(flags);
     ASSERT_FALSE(config.ok()) << flag;
     EXPECT_EQ(std::string(config.status().message()).rfind(flag, 0), 0u) << config.status();
+  }
+}
+
+TEST(ControllerConfig, RefusalsCarryTheAdviceOfTheirStep) {
+  const std::string broken = ::testing::TempDir() + "/broken";
+  std::filesystem::create_directories(broken);
+  std::ofstream(broken + "/tokenizer.json") << "{";
+  const std::tuple<StartStep, absl::StatusCode, std::function<void(ControllerFlags&)>> cases[] = {
+      {StartStep::kFlags, absl::StatusCode::kInvalidArgument, [](auto& f) { f.dtype = "int3"; }},
+      {StartStep::kModel, absl::StatusCode::kNotFound, [](auto& f) { f.model = "/nonexistent"; }},
+      {StartStep::kTokenizer, absl::StatusCode::kNotFound,
+       [](auto& f) { f.tokenizer = "/nonexistent"; }},
+      {StartStep::kTokenizer, absl::StatusCode::kInvalidArgument,
+       [&](auto& f) { f.tokenizer = broken; }},
+      {StartStep::kSplit, absl::StatusCode::kInvalidArgument,
+       [](auto& f) { f.tensor_parallel_size = 1000; }},
+  };
+  for (const auto& [step, code, change] : cases) {
+    ControllerFlags flags = Flags();
+    change(flags);
+    const absl::Status status = ResolveConfig(flags).status();
+    EXPECT_EQ(AdviceOf(status), AdviceFor(step, code)) << status;
   }
 }
 

@@ -21,6 +21,7 @@
 #include "tools/common/device_name.h"
 #include "tools/common/flags.h"
 #include "tools/common/terminal.h"
+#include "tools/serve/advice.h"
 #include "tools/serve/cluster_secret.h"
 #include "tools/serve/console.h"
 #include "tools/serve/controller_config.h"
@@ -52,8 +53,9 @@ ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model (-tp, --
 ABSL_FLAG(int32_t, pipeline_parallel_size, 1, "1: more is not supported");
 ABSL_FLAG(int32_t, data_parallel_size, 1,
           "groups of --tensor-parallel-size ranks, each with its own requests (-dp, --dp-size)");
-ABSL_FLAG(int32_t, max_model_len, 0,
-          "tokens of prompt and answer; 0 = what the model was made for");
+ABSL_FLAG(std::string, max_model_len, "0",
+          "tokens of prompt and answer; 0 = what the model was made for; auto (or -1) = as many of "
+          "these as the cache holds");
 ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
 ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
@@ -159,7 +161,8 @@ absl::StatusOr<WorkerHubOptions> ReadHubOptions(const ControllerFlags& flags) {
   hub.build_version = std::string(kBuildVersion);
   hub.custom_all_reduce = !absl::GetFlag(FLAGS_disable_custom_all_reduce);
   if (flags.load_format != "dummy") {
-    ASSIGN_OR_RETURN(hub.model_fingerprint, RunnerModelFactory().Fingerprint(flags.model));
+    ASSIGN_OR_RETURN(hub.model_fingerprint,
+                     During(StartStep::kWeights, RunnerModelFactory().Fingerprint(flags.model)));
   }
   hub.startup_timeout = absl::Seconds(absl::GetFlag(FLAGS_startup_timeout));
   hub.step_timeout = absl::Seconds(absl::GetFlag(FLAGS_step_timeout));
@@ -177,7 +180,8 @@ absl::StatusOr<ControllerOptions> ReadOptions(const ControllerFlags& flags) {
   }
   const auto processors = static_cast<int32_t>(std::thread::hardware_concurrency());
   const int32_t threads = absl::GetFlag(FLAGS_threads);
-  ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
+  ASSIGN_OR_RETURN(options.device,
+                   During(StartStep::kFlags, ParseDevice(absl::GetFlag(FLAGS_device))));
   options.threads = threads > 0 ? threads : std::max(processors, 1);
   options.shutdown_timeout = absl::Seconds(absl::GetFlag(FLAGS_shutdown_timeout));
   return options;

@@ -8,6 +8,7 @@
 #include "distributed/controller/cluster/page_sizing.h"
 #include "engine/runtime/local_executor.h"
 #include "kernels/core/status.h"
+#include "tools/serve/advice.h"
 #include "tools/serve/startup_report.h"
 
 namespace millrace {
@@ -54,7 +55,8 @@ absl::Status ControllerProcess::StartServer() {
     // Nobody comes back with another one.
     if (options_.local) Fail(status);
   };
-  ASSIGN_OR_RETURN(server_, Server::Start(std::move(server), options_.config.model));
+  ASSIGN_OR_RETURN(
+      server_, During(StartStep::kListen, Server::Start(std::move(server), options_.config.model)));
   if (server_->metrics_port() > 0) {
     console_.Say(absl::StrCat("Metrics: http://", options_.server.host, ":",
                               server_->metrics_port(), "/metrics"));
@@ -76,7 +78,8 @@ absl::Status ControllerProcess::StartHub() {
   hub.num_pages = options_.config.num_pages;
   hub.kv_cache_memory_bytes = options_.config.kv_cache_memory_bytes;
   hub.memory_utilization = options_.config.memory_utilization;
-  ASSIGN_OR_RETURN(hub_, WorkerHub::Start(std::move(hub), this));
+  ASSIGN_OR_RETURN(hub_,
+                   During(StartStep::kListenForWorkers, WorkerHub::Start(std::move(hub), this)));
   console_.Say(absl::StrCat("Workers dial in at ", options_.hub.host, ":", hub_->port()));
   return absl::OkStatus();
 }
@@ -87,7 +90,7 @@ void ControllerProcess::FeedLocal() {
     loading_locally_ = true;
     load_started_ = Clock::now();
   }
-  const absl::Status status = LoadLocal();
+  const absl::Status status = During(StartStep::kLoadLocally, LoadLocal());
   {
     std::lock_guard lock(mu_);
     loading_locally_ = false;
@@ -114,23 +117,31 @@ absl::Status ControllerProcess::LoadLocal() {
     const bool gpu = options_.device.type == DeviceType::kCuda;
     rooms.push_back({.host = "localhost", .memory_id = gpu ? "gpu" : "", .memory = memory});
   }
-  const PageRequest request = {.num_pages = config.num_pages,
-                               .kv_cache_memory_bytes = config.kv_cache_memory_bytes,
-                               .memory_utilization = config.memory_utilization,
-                               .page_tokens = config.runner.page_tokens,
-                               .max_model_len = config.runner.max_model_len};
+  PageRequest request = PageRequestFor(config.runner);
+  request.num_pages = config.num_pages;
+  request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
+  request.memory_utilization = config.memory_utilization;
   ASSIGN_OR_RETURN(const int32_t pages, SizePages(rooms, request));
-  RETURN_IF_ERROR(executor->AllocateCache(
-      pages, [this](int32_t done, int32_t total) { console_.Progress(kCapturing, done, total); }));
+  RETURN_IF_ERROR(executor->AllocateCache(pages, [this](int32_t done, int32_t total) {
+    console_.Progress(kCapturing, done, total, "graphs");
+  }));
   console_.EndProgress();
-  console_.Say(MemoryReport(executor->memory().at(0), pages, config.runner));
-  return server_->SetExecutor(std::move(executor), pages);
+  const RankMemory memory = executor->memory().at(0);
+  return Serve(std::move(executor), memory, pages);
+}
+
+absl::Status ControllerProcess::Serve(std::unique_ptr<StepExecutor> executor,
+                                      const RankMemory& memory, int32_t num_pages) {
+  const RunnerConfig& runner = options_.config.runner;
+  if (runner.fit_model_len) console_.Say(ModelLenLine(num_pages, runner));
+  console_.Say(MemoryReport(memory, num_pages, runner));
+  return server_->SetExecutor(std::move(executor), num_pages, ModelLenFor(runner, num_pages));
 }
 
 void ControllerProcess::FeedCluster() {
   while (true) {
     absl::StatusOr<ReadyGroup> group = hub_->WaitForGroup();
-    if (!group.ok()) return Fail(group.status());
+    if (!group.ok()) return Fail(During(StartStep::kWorkers, group.status()));
     const absl::Status status = TakeGroup(*std::move(group));
     if (status.ok()) {
       SayReady();
@@ -141,7 +152,7 @@ void ControllerProcess::FeedCluster() {
       std::lock_guard lock(mu_);
       first = !was_ready_;
     }
-    if (first) return Fail(status);
+    if (first) return Fail(During(StartStep::kWorkers, status));
     console_.Say(absl::StrCat("the new group failed its self-test: ", std::string(status.message()),
                               "; waiting for the next"));
   }
@@ -150,11 +161,7 @@ void ControllerProcess::FeedCluster() {
 absl::Status ControllerProcess::TakeGroup(ReadyGroup group) {
   console_.EndProgress();
   console_.Say(WorldTable(group.info.ranks));
-  if (!group.info.ranks.empty()) {
-    console_.Say(
-        MemoryReport(group.info.ranks[0].memory, group.info.num_pages, options_.config.runner));
-  }
-  return server_->SetExecutor(std::move(group.executor), group.info.num_pages);
+  return Serve(std::move(group.executor), group.info.ranks.at(0).memory, group.info.num_pages);
 }
 
 void ControllerProcess::SayReady() {
@@ -237,6 +244,10 @@ void ControllerProcess::OnLoading(int64_t bytes_done, int64_t bytes_total) {
     if (!load_started_.has_value()) load_started_ = Clock::now();
   }
   console_.Progress(kLoading, bytes_done, bytes_total);
+}
+
+void ControllerProcess::OnCapturing(int32_t graphs_done, int32_t graphs_total) {
+  console_.Progress(kCapturing, graphs_done, graphs_total, "graphs");
 }
 
 void ControllerProcess::OnReady(const GroupInfo& info) { console_.EndProgress(); }

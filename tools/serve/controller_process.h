@@ -51,6 +51,9 @@ class ControllerProcess final : private WorkerHubListener {
   void FeedCluster();
   absl::Status LoadLocal();
   absl::Status TakeGroup(ReadyGroup group);
+  // The executor gets to work.
+  absl::Status Serve(std::unique_ptr<StepExecutor> executor, const RankMemory& memory,
+                     int32_t num_pages);
   void SayReady();
   void WaitForTheEnd();
   absl::Status Finish();
@@ -60,6 +63,7 @@ class ControllerProcess final : private WorkerHubListener {
   // WorkerHubListener
   void OnWaitingForWorkers(int32_t present, int32_t world) override;
   void OnLoading(int64_t bytes_done, int64_t bytes_total) override;
+  void OnCapturing(int32_t graphs_done, int32_t graphs_total) override;
   void OnReady(const GroupInfo& info) override;
   void OnLost(int32_t rank, const absl::Status& reason) override;
   void OnNotice(const std::string& line) override;

@@ -5,36 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
 
 double GiB(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
-
-std::string Advice(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kNotFound:
-      return "Give --model the folder with config.json and the weights.";
-    case absl::StatusCode::kInvalidArgument:
-      return "Change what is named above and start again; --help lists the flags.";
-    case absl::StatusCode::kUnimplemented:
-      return "This build cannot do that: choose another model or flag.";
-    case absl::StatusCode::kResourceExhausted:
-      return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more "
-             "workers.";
-    case absl::StatusCode::kDeadlineExceeded:
-      return "Start as many workers as --tensor-parallel-size says, or raise --startup-timeout.";
-    case absl::StatusCode::kUnavailable:
-      return "Free the port or choose another, or see the output of the worker that is named "
-             "above.";
-    case absl::StatusCode::kPermissionDenied:
-      return "Give yourself, and nobody else, access to the file that is named above.";
-    case absl::StatusCode::kFailedPrecondition:
-      return "Start controller and workers from the same build, with the same model and flags.";
-    default:
-      return "The lines above say what happened before.";
-  }
-}
 
 }  // namespace
 
@@ -66,8 +42,19 @@ std::string WorldTable(const std::vector<RankInfo>& ranks) {
   return table;
 }
 
+std::string ModelLenLine(int32_t num_pages, const RunnerConfig& config) {
+  const int32_t chosen = ModelLenFor(config, num_pages);
+  const std::string why =
+      chosen == config.max_model_len
+          ? std::string("what the model was made for")
+          : absl::StrCat("what the cache holds, of ", WithCommas(config.max_model_len),
+                         " that the model was made for");
+  return absl::StrCat("Maximum model length (auto): ", WithCommas(chosen), " tokens, ", why);
+}
+
 std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config) {
   const int64_t tokens = static_cast<int64_t>(num_pages) * config.page_tokens;
+  const int32_t model_len = ModelLenFor(config, num_pages);
   std::string text = absl::StrFormat(
       "Model weights take %.2f GiB; activations peak %.2f GiB; KV cache %.2f GiB of %.2f free "
       "(rank 0)",
@@ -87,16 +74,17 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
                     "prediction, rotary tables)");
   }
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
-  absl::StrAppend(&text,
-                  absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
-                                  WithCommas(config.max_model_len),
-                                  static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
+  absl::StrAppend(&text, absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
+                                         WithCommas(model_len),
+                                         static_cast<double>(tokens) / std::max(model_len, 1)));
   return text;
 }
 
 std::string LastWords(const absl::Status& status) {
+  const std::string advice = AdviceOf(status);
   return absl::StrCat("controller: ", absl::StatusCodeToString(status.code()), ": ",
-                      std::string(status.message()), "\n", Advice(status.code()));
+                      std::string(status.message()), "\n",
+                      advice.empty() ? "The lines above say what happened before." : advice);
 }
 
 }  // namespace millrace

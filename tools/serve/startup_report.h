@@ -18,6 +18,9 @@ std::string WithCommas(int64_t number);
 // Rank, host, process, device and transport of every rank, a line each, under a heading.
 std::string WorldTable(const std::vector<RankInfo>& ranks);
 
+// With --max-model-len auto: what was chosen.
+std::string ModelLenLine(int32_t num_pages, const RunnerConfig& config);
+
 // What the memory is for, and the two lines that scripts look for.
 std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const RunnerConfig& config);
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -38,6 +39,22 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
       "Maximum concurrency for 1,000 tokens per request: 8.19x");
 }
 
+TEST(StartupReport, ModelLenThatFits) {
+  RunnerConfig config;
+  config.page_tokens = 16;
+  config.max_model_len = 100000;
+  config.fit_model_len = true;
+  EXPECT_EQ(ModelLenLine(512, config),
+            "Maximum model length (auto): 8,192 tokens, what the cache holds, of 100,000 that the "
+            "model was made for");
+  const std::string report = MemoryReport({}, 512, config);
+  EXPECT_NE(report.find("Maximum concurrency for 8,192 tokens per request: 1.00x"),
+            std::string::npos)
+      << report;
+  EXPECT_EQ(ModelLenLine(6250, config),
+            "Maximum model length (auto): 100,000 tokens, what the model was made for");
+}
+
 TEST(StartupReport, WorldTableLinesUp) {
   RankInfo a;
   a.host = "a";
@@ -55,10 +72,13 @@ TEST(StartupReport, WorldTableLinesUp) {
 }
 
 TEST(StartupReport, LastWordsEndInAdvice) {
-  const std::string words = LastWords(absl::NotFoundError("rank 1 (host b): no model.safetensors"));
-  EXPECT_EQ(words,
-            "controller: NOT_FOUND: rank 1 (host b): no model.safetensors\n"
-            "Give --model the folder with config.json and the weights.");
+  const absl::Status missing = absl::NotFoundError("cluster secret /x: No such file or directory");
+  EXPECT_EQ(LastWords(During(StartStep::kSecret, missing)),
+            "controller: NOT_FOUND: cluster secret /x: No such file or directory\n" +
+                AdviceFor(StartStep::kSecret, absl::StatusCode::kNotFound));
+  EXPECT_EQ(LastWords(absl::UnavailableError("worker lost: rank 1")),
+            "controller: UNAVAILABLE: worker lost: rank 1\n"
+            "The lines above say what happened before.");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "engine/config/read_file.h"
 #include "kernels/core/status.h"
 #include "tools/common/flags.h"
+#include "tools/serve/advice.h"
 
 namespace millrace {
 namespace {
@@ -49,9 +50,7 @@ absl::Status NotPem(const char* flag, const std::string& path, const char* what)
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", path, " holds no ", what, " in PEM"));
 }
 
-}  // namespace
-
-absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
+absl::StatusOr<TlsFiles> ReadAll(const TlsPaths& paths) {
   if (paths.certificate.empty() != paths.key.empty()) {
     return absl::InvalidArgumentError("TLS: give both --tls-cert and --tls-key");
   }
@@ -75,6 +74,12 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
                                                    paths.certificate, " (--tls-cert)"));
   }
   return files;
+}
+
+}  // namespace
+
+absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsPaths& paths) {
+  return During(StartStep::kTls, ReadAll(paths));
 }
 
 }  // namespace millrace

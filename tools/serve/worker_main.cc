@@ -29,6 +29,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "tools/common/device_name.h"
 #include "tools/common/flags.h"
+#include "tools/serve/advice.h"
 #include "tools/serve/cluster_secret.h"
 
 ABSL_FLAG(std::string, controller, "127.0.0.1:50061",
@@ -58,6 +59,7 @@ void Log(const std::string& line) {
 }
 
 std::string Advice(const absl::Status& status) {
+  if (std::string carried = AdviceOf(status); !carried.empty()) return carried;
   switch (status.code()) {
     case absl::StatusCode::kUnauthenticated:
       return "Give controller and worker the same --cluster-secret-file.";

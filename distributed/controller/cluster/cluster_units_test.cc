@@ -96,6 +96,21 @@ TEST(PageSizingTest, GivenSizes) {
   EXPECT_EQ(SizePages(ranks, {.kv_cache_memory_bytes = 305, .max_model_len = 100}).value(), 30);
 }
 
+TEST(PageSizingTest, AModelLenThatFitsNeedsOnePage) {
+  RunnerConfig config;
+  config.page_tokens = 8;
+  config.max_model_len = 1000000;
+  const std::vector<RankRoom> ranks = {Room("a", 10, 1000)};
+  PageRequest request = PageRequestFor(config);
+  request.memory_utilization = 0.5;
+  EXPECT_EQ(SizePages(ranks, request).status().code(), absl::StatusCode::kResourceExhausted);
+  config.fit_model_len = true;
+  request = PageRequestFor(config);
+  request.memory_utilization = 0.5;
+  EXPECT_EQ(SizePages(ranks, request).value(), 50);
+  EXPECT_FALSE(SizePages({Room("a", 10, 19)}, request).ok()) << "not even a page";
+}
+
 TEST(PageSizingTest, TooLittleIsRefusedWithTheRankAndTheFlags) {
   const auto pages = SizePages({Room("a", 10, 1000), Room("b", int64_t{1} << 30, 1000)},
                                {.page_tokens = 16, .max_model_len = 17});

@@ -93,6 +93,11 @@ absl::Status GroupAssembly::OnMessage(int32_t rank, const worker::WorkerMessage&
       state(rank).loaded_bytes =
           std::clamp<int64_t>(message.load_progress().bytes_done(), 0, state(rank).total_bytes);
       return absl::OkStatus();
+    case worker::WorkerMessage::kCaptureProgress:
+      state(rank).total_graphs = std::max(0, message.capture_progress().graphs_total());
+      state(rank).captured_graphs =
+          std::clamp(message.capture_progress().graphs_done(), 0, state(rank).total_graphs);
+      return absl::OkStatus();
     case worker::WorkerMessage::kLoaded:
       return OnLoaded(rank, message.loaded());
     case worker::WorkerMessage::kReady:
@@ -182,12 +187,11 @@ absl::Status GroupAssembly::ConfigureCache() {
   for (const RankInfo& rank : info_.ranks) {
     rooms.push_back({rank.host, rank.memory_id, rank.memory});
   }
-  ASSIGN_OR_RETURN(info_.num_pages,
-                   SizePages(rooms, {.num_pages = options_.num_pages,
-                                     .kv_cache_memory_bytes = options_.kv_cache_memory_bytes,
-                                     .memory_utilization = options_.memory_utilization,
-                                     .page_tokens = options_.config.page_tokens,
-                                     .max_model_len = options_.config.max_model_len}));
+  PageRequest request = PageRequestFor(options_.config);
+  request.num_pages = options_.num_pages;
+  request.kv_cache_memory_bytes = options_.kv_cache_memory_bytes;
+  request.memory_utilization = options_.memory_utilization;
+  ASSIGN_OR_RETURN(info_.num_pages, SizePages(rooms, request));
   worker::ControllerMessage message;
   message.mutable_configure()->set_num_pages(info_.num_pages);
   SendToAll(message);
@@ -204,6 +208,18 @@ int64_t GroupAssembly::total_bytes() const {
   int64_t sum = 0;
   for (const RankState& state : states_) sum += state.total_bytes;
   return sum;
+}
+
+int32_t GroupAssembly::captured_graphs() const {
+  int32_t least = total_graphs();
+  for (const RankState& state : states_) least = std::min(least, state.captured_graphs);
+  return least;
+}
+
+int32_t GroupAssembly::total_graphs() const {
+  int32_t most = 0;
+  for (const RankState& state : states_) most = std::max(most, state.total_graphs);
+  return most;
 }
 
 absl::Status GroupAssembly::CheckTime(absl::Time now, int32_t* rank) const {

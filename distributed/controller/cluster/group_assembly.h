@@ -47,6 +47,9 @@ class GroupAssembly final {
   Stage stage() const { return stage_; }
   int64_t loaded_bytes() const;  // sum over ranks
   int64_t total_bytes() const;
+  // Of the rank that is least far, for all wait for it; 0 of 0 while none has told of a graph.
+  int32_t captured_graphs() const;
+  int32_t total_graphs() const;
   const GroupInfo& info() const { return info_; }
   const std::shared_ptr<GroupSteps>& steps() const { return steps_; }
 
@@ -58,6 +61,8 @@ class GroupAssembly final {
     Stage done = Stage::kSelfTest;  // the first stage that is not done yet
     int64_t loaded_bytes = 0;
     int64_t total_bytes = 0;
+    int32_t captured_graphs = 0;
+    int32_t total_graphs = 0;
     worker::Heartbeat heartbeat;
   };
 

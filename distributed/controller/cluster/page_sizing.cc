@@ -20,6 +20,13 @@ double ShareFor(const RankRoom& rank, const PageRequest& request) {
 
 }  // namespace
 
+PageRequest PageRequestFor(const RunnerConfig& config) {
+  PageRequest request;
+  request.page_tokens = config.page_tokens;
+  request.max_model_len = config.fit_model_len ? 0 : config.max_model_len;
+  return request;
+}
+
 absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const PageRequest& request) {
   std::map<std::pair<std::string, std::string>, int64_t> sharers;
   for (const RankRoom& rank : ranks) ++sharers[{rank.host, rank.memory_id}];

@@ -20,7 +20,7 @@ struct PageRequest {
   int64_t kv_cache_memory_bytes = 0;  // > 0: of each rank; 0: a share of what is free
   double memory_utilization = 0;      // that share; 0: kGpuShare or kHostShare
   int32_t page_tokens = 16;
-  int32_t max_model_len = 0;
+  int32_t max_model_len = 0;  // 0: a page will do
 };
 
 struct RankRoom {
@@ -30,6 +30,9 @@ struct RankRoom {
   std::string memory_id;
   RankMemory memory;
 };
+
+// Of a model as `config` has it.
+PageRequest PageRequestFor(const RunnerConfig& config);
 
 // The smallest rank decides. ResourceExhausted, naming the rank, what is missing and the flags to
 // change, when that is less than was asked for, or than one sequence of max_model_len needs.

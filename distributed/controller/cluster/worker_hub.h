@@ -28,6 +28,8 @@ class WorkerHubListener {
   virtual void OnWaitingForWorkers(int32_t present, int32_t world) = 0;
   // Sum over ranks.
   virtual void OnLoading(int64_t bytes_done, int64_t bytes_total) = 0;
+  // Graphs of the rank that is least far. Never where the device has none.
+  virtual void OnCapturing(int32_t graphs_done, int32_t graphs_total) = 0;
   virtual void OnReady(const GroupInfo& info) = 0;
   // The group is gone and its executor dead. rank -1: none in particular.
   virtual void OnLost(int32_t rank, const absl::Status& reason) = 0;

@@ -235,6 +235,9 @@ void WorkerHubImpl::AfterGroupMessage(GroupAssembly::Stage before) {
   if (before == GroupAssembly::Stage::kLoading) {
     listener_->OnLoading(group_->loaded_bytes(), group_->total_bytes());
   }
+  if (before == GroupAssembly::Stage::kCache && group_->total_graphs() > 0) {
+    listener_->OnCapturing(group_->captured_graphs(), group_->total_graphs());
+  }
   if (before == GroupAssembly::Stage::kReady || group_->stage() != GroupAssembly::Stage::kReady) {
     return;
   }

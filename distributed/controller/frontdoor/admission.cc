@@ -54,9 +54,11 @@ absl::StatusOr<std::vector<int32_t>> ChatIds(const ChatPrompt& messages,
         "messages: this model's chat template is not known; send text or tokenized.input_ids");
   }
   int64_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += static_cast<int64_t>(message.content.size());
+  for (const ChatMessage& message : messages) {
+    bytes += static_cast<int64_t>(message.content.size() + message.fields_json.size());
+  }
   RETURN_IF_ERROR(CheckTextBytes("messages", bytes, request, model));
-  return NameField("messages", EncodeChat(*model.chat, *model.tokenizer, messages));
+  return NameField("messages", EncodeChat(*model.chat, *model.tokenizer, messages, request.chat));
 }
 
 // Keeps the last tokens, as many as were asked for.

@@ -84,7 +84,8 @@ TEST(Admission, ChatIsRenderedAndTextInItIsOnlyText) {
   request.prompt = ChatPrompt{{.role = "user", .content = "say <eos>"}};
   const auto ids = PromptIds(request, model);
   ASSERT_TRUE(ids.ok()) << ids.status();
-  EXPECT_EQ(*ids, *EncodeChat(*model.chat, *model.tokenizer, std::get<ChatPrompt>(request.prompt)));
+  EXPECT_EQ(*ids, *EncodeChat(*model.chat, *model.tokenizer, std::get<ChatPrompt>(request.prompt),
+                              request.chat));
   for (int32_t id : *ids) EXPECT_NE(id, kLettersEos);
   request.prompt = ChatPrompt{{.role = "wizard", .content = "hi"}};
   const absl::Status status = PromptIds(request, model).status();

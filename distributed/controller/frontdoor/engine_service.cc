@@ -115,14 +115,14 @@ grpc::ServerUnaryReactor* EngineService::HealthCheck(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* EngineService::GetModelInfo(grpc::CallbackServerContext* context,
                                                       const pb::GetModelInfoRequest* request,
                                                       pb::GetModelInfoResponse* response) {
-  FillModelInfo(*door_.model, *response);
+  FillModelInfo(door_.model(), *response);
   return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* EngineService::GetServerInfo(grpc::CallbackServerContext* context,
                                                        const pb::GetServerInfoRequest* request,
                                                        pb::GetServerInfoResponse* response) {
-  FillServerInfo(*door_.model, *response);
+  FillServerInfo(door_.model(), *response);
   response->set_active_requests(static_cast<uint32_t>(door_.calls->running()));
   response->set_is_paused(!door_.readiness->serving());
   response->set_last_receive_timestamp(door_.last_receive_unix);
@@ -138,7 +138,7 @@ grpc::ServerUnaryReactor* EngineService::GetLoads(grpc::CallbackServerContext* c
                                                                 ", the only rank is 0")));
   }
   response->set_timestamp(absl::FormatTime(absl::RFC3339_full, absl::Now(), absl::UTCTimeZone()));
-  response->set_version(door_.model->version);
+  response->set_version(door_.model().version);
   response->set_dp_rank_count(1);
   FillLoad(*response->add_loads());
   return Answer(context, absl::OkStatus());
@@ -152,9 +152,9 @@ void EngineService::FillLoad(pb::SchedulerLoad& load) {
     std::lock_guard lock(mu_);
     throughput = meter_.Update(stats, MonotonicNow());
   }
-  const int64_t block = door_.model->block_size;
+  const int64_t block = door_.model().block_size;
   const double usage = s.pages_total > 0 ? static_cast<double>(s.pages_used) / s.pages_total : 0;
-  const int32_t slots = door_.model->max_num_seqs;
+  const int32_t slots = door_.model().max_num_seqs;
   load.set_dp_rank(0);
   load.set_num_running_reqs(s.running);
   load.set_num_waiting_reqs(s.waiting);
@@ -172,7 +172,7 @@ void EngineService::FillLoad(pb::SchedulerLoad& load) {
 absl::StatusOr<std::shared_ptr<const TokenizerBundle>> EngineService::Bundle() {
   std::lock_guard lock(mu_);
   if (bundle_ == nullptr) {
-    ASSIGN_OR_RETURN(TokenizerBundle built, BuildTokenizerBundle(door_.model->tokenizer_path));
+    ASSIGN_OR_RETURN(TokenizerBundle built, BuildTokenizerBundle(door_.model().tokenizer_path));
     bundle_ = std::make_shared<const TokenizerBundle>(std::move(built));
   }
   return bundle_;

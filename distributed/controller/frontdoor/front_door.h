@@ -28,7 +28,8 @@ struct FrontDoorLimits {
 
 // All pointers outlive every call.
 struct FrontDoor {
-  const ServedModel* model = nullptr;
+  // Replaced when its max_model_len changes. Never null once there are calls.
+  std::atomic<const ServedModel*> served = nullptr;
   Engine* engine = nullptr;
   Metrics* metrics = nullptr;
   Readiness* readiness = nullptr;
@@ -40,8 +41,10 @@ struct FrontDoor {
   std::atomic<uint64_t> next_request{1};
   std::atomic<double> last_receive_unix{0};
 
+  const ServedModel& model() const { return *served.load(); }
   RequestLimits request_limits() const {
-    return {.vocab_size = model->config.vocab_size, .max_model_len = model->max_model_len};
+    const ServedModel& now = model();
+    return {.vocab_size = now.config.vocab_size, .max_model_len = now.max_model_len};
   }
 };
 

@@ -38,7 +38,9 @@ int64_t TextBytes(const ClientRequest& request) {
   }
   int64_t bytes = 0;
   if (const auto* chat = std::get_if<ChatPrompt>(&request.prompt)) {
-    for (const ChatMessage& m : *chat) bytes += static_cast<int64_t>(m.content.size());
+    for (const ChatMessage& m : *chat) {
+      bytes += static_cast<int64_t>(m.content.size() + m.fields_json.size());
+    }
   }
   return bytes;
 }
@@ -110,11 +112,11 @@ void GenerateCall::Admit() {
 }
 
 absl::Status GenerateCall::Submit() {
-  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(request_, *door_.model));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(request_, door_.model()));
   const uint64_t seed = MixSeed(door_.seed, door_.next_request.fetch_add(1));
   ASSIGN_OR_RETURN(
       const SamplingParams sampling,
-      ResolveSampling(request_, static_cast<int32_t>(prompt.size()), *door_.model, seed));
+      ResolveSampling(request_, static_cast<int32_t>(prompt.size()), door_.model(), seed));
   door_.metrics->OnRequest(request_.n, sampling);
   MakeChoices(prompt, sampling);
   absl::Time deadline;
@@ -156,7 +158,7 @@ void GenerateCall::MakeChoices(const std::vector<int32_t>& prompt, const Samplin
                              .prompt_logprobs = sampling.num_prompt_logprobs >= 0,
                              .arrival = arrival_};
     choices_.emplace_back(std::move(options),
-                          TextStream(door_.model->tokenizer, request_.text, prompt));
+                          TextStream(door_.model().tokenizer, request_.text, prompt));
   }
   completed_.assign(choices_.size(), false);
 }

@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/chat/chat_template.h"
+#include "engine/chat/model_chat.h"
 #include "engine/config/model_config.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -21,7 +22,7 @@ struct ServedModel {
   ModelConfig config;
   GenerationDefaults defaults;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: token prompts only, no text
-  std::optional<ChatTemplate> chat;            // none: messages are refused
+  std::optional<ModelChat> chat;               // none: messages are refused
   int32_t max_model_len = 0;
   int32_t block_size = 16;
   int32_t max_num_seqs = 0;  // of a group
@@ -32,8 +33,14 @@ struct ServedModel {
   std::string version;
 };
 
-// Reads config, generation settings, tokenizer and chat template of a folder. A folder without
-// tokenizer.json, or whose chat template is not known, is served without them.
+// Reads config and generation settings of a folder: a model without a tokenizer.
+absl::StatusOr<ServedModel> LoadUntokenizedModel(const std::string& model_dir);
+
+// Adds tokenizer and chat template of a folder. A folder without tokenizer.json, or whose chat
+// template is not known, is served without them.
+absl::Status AddTokenizer(const std::string& tokenizer_dir, ServedModel& model);
+
+// Both.
 absl::StatusOr<ServedModel> LoadServedModel(const std::string& model_dir,
                                             const std::string& tokenizer_dir);
 

@@ -103,8 +103,11 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages) {
-    RETURN_IF_ERROR(engine_->SetExecutor(std::move(executor), num_pages));
+  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages,
+                           int32_t max_model_len) {
+    if (max_model_len == 0) max_model_len = model_.max_model_len;
+    RETURN_IF_ERROR(engine_->SetExecutor(std::move(executor), num_pages, max_model_len));
+    ServeLength(max_model_len);
     RETURN_IF_ERROR(GenerateOneToken(*engine_, options_.self_test_timeout));
     readiness_.Set(ServerState::kServing);
     return absl::OkStatus();
@@ -126,7 +129,7 @@ class Server::Impl {
   int32_t metrics_port() const { return metrics_port_; }
   EngineStats stats() const { return engine_->Stats(); }
   int64_t running_calls() const { return calls_.running(); }
-  const ServedModel& model() const { return model_; }
+  const ServedModel& model() const { return door_.model(); }
   std::string metrics_text() const { return metrics_.Text(); }
 
  private:
@@ -141,7 +144,7 @@ class Server::Impl {
   }
 
   void FillDoor() {
-    door_.model = &model_;
+    door_.served.store(&model_);
     door_.engine = engine_.get();
     door_.metrics = &metrics_;
     door_.readiness = &readiness_;
@@ -150,6 +153,16 @@ class Server::Impl {
     door_.admission_pool = &admission_pool_;
     door_.limits = options_.limits;
     door_.seed = options_.seed;
+  }
+
+  // Calls may still look at what was served before, so that stays.
+  void ServeLength(int32_t max_model_len) {
+    std::lock_guard lock(mu_);
+    if (door_.model().max_model_len == max_model_len) return;
+    auto changed = std::make_unique<ServedModel>(model_);
+    changed->max_model_len = max_model_len;
+    door_.served.store(changed.get());
+    changed_models_.push_back(std::move(changed));
   }
 
   void OnExecutorLost(const absl::Status& status) {
@@ -182,7 +195,8 @@ class Server::Impl {
   }
 
   const ServerOptions options_;
-  const ServedModel model_;
+  const ServedModel model_;                                         // as it was given
+  std::vector<std::unique_ptr<const ServedModel>> changed_models_;  // guarded by mu_
   Metrics metrics_;
   HealthService health_;
   ReflectionService reflection_{ServedNames()};
@@ -212,8 +226,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, Ser
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
-absl::Status Server::SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages) {
-  return impl_->SetExecutor(std::move(executor), num_pages);
+absl::Status Server::SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages,
+                                 int32_t max_model_len) {
+  return impl_->SetExecutor(std::move(executor), num_pages, max_model_len);
 }
 bool Server::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 int32_t Server::port() const { return impl_->port(); }

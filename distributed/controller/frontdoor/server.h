@@ -56,7 +56,9 @@ class Server final {
   Server& operator=(const Server&) = delete;
 
   // Puts an executor to work, generates a token with it, and is ready. Also after a loss.
-  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages);
+  // `max_model_len` is served from now on; 0: the model's as it was given to Start().
+  absl::Status SetExecutor(std::unique_ptr<StepExecutor> executor, int32_t num_pages,
+                           int32_t max_model_len = 0);
 
   // Health turns NOT_SERVING, new requests get UNAVAILABLE/DRAINING, running ones finish. True when
   // all did within `timeout`; the rest ends with UNAVAILABLE.
@@ -66,6 +68,7 @@ class Server final {
   int32_t metrics_port() const;  // 0: no metrics
   EngineStats stats() const;
   int64_t running_calls() const;
+  // As it is served now.
   const ServedModel& model() const;
   std::string metrics_text() const;
 

@@ -145,6 +145,33 @@ TEST_F(ServiceTest, ModelAndServerInfo) {
   EXPECT_GT(server.uptime_seconds(), 0);
 }
 
+TEST_F(ServiceTest, ServesTheLengthThatCameWithTheExecutor) {
+  StartServer(/*with_executor=*/false);
+  const auto length = [this] {
+    pb::GetModelInfoResponse model;
+    EXPECT_TRUE(
+        AskEngine(&pb::VllmEngine::Stub::GetModelInfo, pb::GetModelInfoRequest(), &model).ok());
+    EXPECT_EQ(model.max_req_input_len(), static_cast<int32_t>(model.max_context_length()) - 1);
+    return static_cast<int32_t>(model.max_context_length());
+  };
+  const auto longest = [this](int32_t prompt, uint32_t max_tokens) {
+    const std::string text(static_cast<size_t>(prompt) - 1, 'a');  // behind the begin token
+    return Generate(TextRequest(text, max_tokens, false)).status.code();
+  };
+  EXPECT_EQ(length(), 512);
+  EXPECT_FALSE(SetExecutor(/*num_pages=*/6).ok()) << "96 tokens do not hold 512";
+  ASSERT_TRUE(SetExecutor(/*num_pages=*/6, /*max_model_len=*/96).ok());
+  EXPECT_EQ(length(), 96);
+  EXPECT_EQ(server_->model().max_model_len, 96);
+  EXPECT_EQ(longest(95, 1), absl::StatusCode::kOk);
+  EXPECT_EQ(longest(96, 1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(longest(50, 47), absl::StatusCode::kInvalidArgument);
+  // The next group may have more room.
+  ASSERT_TRUE(SetExecutor().ok());
+  EXPECT_EQ(length(), 512);
+  EXPECT_EQ(longest(511, 1), absl::StatusCode::kOk);
+}
+
 TEST_F(ServiceTest, Loads) {
   StartServer();
   control_->step_micros = 1000;

@@ -58,9 +58,10 @@ void ServerFixture::StartServer(bool with_executor) {
   }
 }
 
-absl::Status ServerFixture::SetExecutor() {
+absl::Status ServerFixture::SetExecutor(int32_t num_pages, int32_t max_model_len) {
   return server_->SetExecutor(
-      std::make_unique<LettersExecutor>(options_.scheduler.max_num_seqs, control_), kPages);
+      std::make_unique<LettersExecutor>(options_.scheduler.max_num_seqs, control_), num_pages,
+      max_model_len);
 }
 
 std::shared_ptr<grpc::Channel> ServerFixture::NewChannel(grpc::ChannelArguments arguments) const {

@@ -48,7 +48,7 @@ class ServerFixture : public ::testing::Test {
   static ServerOptions DefaultOptions();
   // Starts and, unless told otherwise, makes it ready.
   void StartServer(bool with_executor = true);
-  absl::Status SetExecutor();
+  absl::Status SetExecutor(int32_t num_pages = kPages, int32_t max_model_len = 0);
   std::shared_ptr<grpc::Channel> NewChannel(grpc::ChannelArguments arguments = {}) const;
   void TearDown() override;
 
