@@ -23,7 +23,8 @@ std::string Advice(absl::StatusCode code) {
       return "Lower --max-model-len, --max-num-seqs or --kv-cache-memory-bytes, or use more "
              "workers.";
     case absl::StatusCode::kDeadlineExceeded:
-      return "Start as many workers as --tensor-parallel-size says, or raise --startup-timeout.";
+      return "Start as many workers as --tensor-parallel-size and --data-parallel-size say (their "
+             "product), or raise --startup-timeout.";
     case absl::StatusCode::kUnavailable:
       return "Free the port or choose another, or see the output of the worker that is named "
              "above.";
@@ -91,6 +92,10 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
                   absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
                                   WithCommas(config.max_model_len),
                                   static_cast<double>(tokens) / std::max(config.max_model_len, 1)));
+  if (config.data_parallel_size > 1) {
+    absl::StrAppend(&text, "\nCache and concurrency are those of each of ",
+                    config.data_parallel_size, " data-parallel groups");
+  }
   return text;
 }
 
