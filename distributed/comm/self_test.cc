@@ -101,6 +101,31 @@ class SelfTest final {
         });
   }
 
+  // Rank r sends r + i + 1 numbers to rank i, which sends as many back.
+  absl::Status AllToAll() {
+    std::vector<int64_t> counts;
+    std::vector<float> host;
+    for (int32_t r = 0; r < comm_.size(); ++r) {
+      counts.push_back(comm_.rank() + r + 1);
+      for (int64_t i = 0; i < counts.back(); ++i) host.push_back(Number(comm_.rank(), r + i));
+    }
+    return OnDevice(
+        "AllToAll", host,
+        [&](const TensorView& x) -> absl::Status {
+          ASSIGN_OR_RETURN(const Buffer sent, device_.Allocate(x.size() * DTypeBytes(x.dtype)));
+          RETURN_IF_ERROR(
+              device_.Copy(sent.data(), x.data, sent.bytes(), CopyKind::kDeviceToDevice, Stream{}));
+          const TensorView in = TensorView::Of(sent.data(), x.dtype, {x.size()}, x.device);
+          RETURN_IF_ERROR(comm_.AllToAll(in, counts.data(), x, counts.data(), Stream{}));
+          return device_.Synchronize({});  // `sent` goes
+        },
+        [&](int64_t i) {
+          int32_t r = 0;
+          for (; i >= counts[static_cast<size_t>(r)]; ++r) i -= counts[static_cast<size_t>(r)];
+          return Number(r, comm_.rank() + i);
+        });
+  }
+
  private:
   // Of all ranks' numbers.
   float Sum(int64_t i) const {
@@ -143,6 +168,7 @@ absl::Status CollectiveSelfTest(Communicator& communicator, Device& device) {
   RETURN_IF_ERROR(communicator.Barrier({}));
   RETURN_IF_ERROR(test.AllReduce());
   RETURN_IF_ERROR(test.AllGather());
+  RETURN_IF_ERROR(test.AllToAll());
   RETURN_IF_ERROR(test.PeerSum());
   return test.Broadcast();
 }

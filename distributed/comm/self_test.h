@@ -1,5 +1,5 @@
-// Sums, gathers and passes on known numbers, so that a group that does not work is found before
-// gigabytes are loaded.
+// Sums, gathers, exchanges and passes on known numbers, so that a group that does not work is found
+// before gigabytes are loaded.
 #ifndef DISTRIBUTED_COMM_SELF_TEST_H_
 #define DISTRIBUTED_COMM_SELF_TEST_H_
 

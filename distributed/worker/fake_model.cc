@@ -15,8 +15,8 @@ constexpr int64_t kBytesPerPage = 4096;
 
 class FakeModel final : public RankModel {
  public:
-  FakeModel(const FakeModelOptions& options, const RunnerConfig& config, Communicator& comm)
-      : options_(options), config_(config), comm_(comm) {
+  FakeModel(const FakeModelOptions& options, const RunnerConfig& config, const RankGroups& groups)
+      : options_(options), config_(config), groups_(groups) {
     slots_.resize(static_cast<size_t>(config.max_num_seqs));
   }
 
@@ -58,16 +58,23 @@ class FakeModel final : public RankModel {
     int32_t last_token = -1;
   };
 
+  static absl::Status Meet(Communicator& comm) {
+    float joined = 1;
+    RETURN_IF_ERROR(comm.AllReduceSum(TensorView::Of(&joined, DType::kF32, {1}), {}));
+    if (joined != static_cast<float>(comm.size())) return absl::InternalError("a wrong sum");
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<StepResult> Step(const StepPlan& plan) {
     if (options_.step_time > absl::ZeroDuration()) absl::SleepFor(options_.step_time);
-    if (options_.fail_step == plan.step && options_.fail_rank == comm_.rank()) {
+    if (options_.fail_step == plan.step && options_.fail_rank == groups_.world.rank()) {
       return absl::InternalError("the op that was told to fail");
     }
-    float joined = 1;
-    RETURN_IF_ERROR(comm_.AllReduceSum(TensorView::Of(&joined, DType::kF32, {1}), {}));
-    if (joined != static_cast<float>(comm_.size())) return absl::InternalError("a wrong sum");
+    RETURN_IF_ERROR(Meet(groups_.world));
+    if (groups_.data_parallel_size() > 1) RETURN_IF_ERROR(Meet(groups_.tensor));
     StepResult result = {.step = plan.step, .sequences = {}};
     for (const SequencePlan& sequence : plan.sequences) {
+      if (sequence.group != groups_.data_parallel_rank()) continue;
       ASSIGN_OR_RETURN(SequenceResult one, Run(sequence));
       result.sequences.push_back(std::move(one));
     }
@@ -146,7 +153,7 @@ class FakeModel final : public RankModel {
 
   const FakeModelOptions options_;
   const RunnerConfig config_;
-  Communicator& comm_;
+  const RankGroups groups_;
   std::vector<Slot> slots_;
   std::vector<int32_t> cache_;  // [pages * page_tokens]
   std::deque<StepResult> done_;
@@ -174,7 +181,7 @@ absl::StatusOr<std::unique_ptr<RankModel>> FakeModelFactory::Load(const RunnerCo
   if (!options_.load_error.ok() && groups.world.rank() == options_.fail_rank) {
     return options_.load_error;
   }
-  return std::make_unique<FakeModel>(options_, config, groups.world);
+  return std::make_unique<FakeModel>(options_, config, groups);
 }
 
 }  // namespace millrace

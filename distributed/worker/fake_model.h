@@ -39,7 +39,8 @@ class FakeModelFactory final : public RankModelFactory {
   absl::StatusOr<std::string> Fingerprint(const std::string& dir) override {
     return options_.fingerprint;
   }
-  // Every step joins the ranks in an all-reduce, as a real one would.
+  // Every step joins the ranks in an all-reduce, as a real one would: those of all groups, and
+  // then those of its own, whose sequences it runs.
   absl::StatusOr<std::unique_ptr<RankModel>> Load(const RunnerConfig& config, Device& device,
                                                   const RankGroups& groups,
                                                   const Progress& progress) override;

@@ -1,6 +1,7 @@
 #include "engine/layers/moe_layer.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/layers/stored_weight.h"
@@ -95,42 +96,53 @@ absl::Status MoeLayer::Route(const OpContext& op, const ForwardBatch& batch, con
                               .scaling = config_.scaling});
 }
 
-absl::Status MoeLayer::AddRouted(ForwardContext& ctx, const TensorView& x, const Routes& routes,
-                                 const TensorView& out) const {
-  WorkspaceScope scope(ctx.op.workspace);
-  const Range tokens = exchange_.has_value() ? exchange_->OwnTokens(x.dim(0)) : Range{0, x.dim(0)};
-  ASSIGN_OR_RETURN(const TensorView routed,
-                   TakeActivation(scope, ctx.op, DType::kF32, tokens.size(), config_.hidden_size));
-  if (exchange_.has_value()) {
-    RETURN_IF_ERROR(exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, routed));
-  } else {
-    RETURN_IF_ERROR(experts_.Forward(ctx.op, x, routes.experts, routes.weights, routed));
+absl::Status MoeLayer::Exchange(ForwardContext& ctx, const TensorView& x, const Routes& routes,
+                                const TensorView& routed) const {
+  if (ctx.comm.size() == 1) {
+    return exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, routed);
   }
-  const TensorView sum = out.Rows(tokens.begin, tokens.end);
-  return Add(ctx.op, {.a = routed, .b = sum, .y = sum});
+  WorkspaceScope scope(ctx.op.workspace);
+  const int64_t own_tokens = exchange_->OwnTokens(x.dim(0)).size();
+  ASSIGN_OR_RETURN(const TensorView own,
+                   TakeActivation(scope, ctx.op, DType::kF32, own_tokens, config_.hidden_size));
+  RETURN_IF_ERROR(exchange_->Forward(ctx, {x, routes.experts, routes.weights}, experts_, own));
+  // As OwnTokens cuts them.
+  std::vector<int64_t> counts = BalancedSizes(x.dim(0), ctx.comm.size());
+  for (int64_t& count : counts) count *= config_.hidden_size;
+  return ctx.comm.AllGather(own, counts.data(), routed, ctx.op.stream);
 }
 
 absl::Status MoeLayer::Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& x,
                                const TensorView& out) const {
-  WorkspaceScope scope(ctx.op.workspace);
+  const OpContext& op = ctx.op;
+  WorkspaceScope scope(op.workspace);
   const int64_t tokens = batch.num_tokens();
   Routes routes;
-  ASSIGN_OR_RETURN(routes.experts,
-                   TakeActivation(scope, ctx.op, DType::kI32, tokens, config_.chosen));
-  ASSIGN_OR_RETURN(routes.weights,
-                   TakeActivation(scope, ctx.op, DType::kF32, tokens, config_.chosen));
-  RETURN_IF_ERROR(Route(ctx.op, batch, x, routes));
-  RETURN_IF_ERROR(shared_.Forward(ctx.op, x, out));
-  RETURN_IF_ERROR(AddRouted(ctx, x, routes, out));
-  return ctx.comm.AllReduceSum(out, ctx.op.stream);
+  ASSIGN_OR_RETURN(routes.experts, TakeActivation(scope, op, DType::kI32, tokens, config_.chosen));
+  ASSIGN_OR_RETURN(routes.weights, TakeActivation(scope, op, DType::kF32, tokens, config_.chosen));
+  RETURN_IF_ERROR(Route(op, batch, x, routes));
+  RETURN_IF_ERROR(shared_.Forward(op, x, out));
+  ASSIGN_OR_RETURN(const TensorView routed,
+                   TakeActivation(scope, op, DType::kF32, tokens, config_.hidden_size));
+  if (exchange_.has_value()) {
+    // Not one sum of both: which rank sends a token on its way depends on its place in the batch,
+    // and the order of a sum would follow.
+    RETURN_IF_ERROR(ctx.comm.AllReduceSum(out, op.stream));
+    RETURN_IF_ERROR(Exchange(ctx, x, routes, routed));
+    return Add(op, {.a = routed, .b = out, .y = out});
+  }
+  RETURN_IF_ERROR(experts_.Forward(op, x, routes.experts, routes.weights, routed));
+  RETURN_IF_ERROR(Add(op, {.a = routed, .b = out, .y = out}));
+  return ctx.comm.AllReduceSum(out, op.stream);
 }
 
 int64_t MoeLayer::WorkspaceBytes(Device& device, const LargestStep& limits) const {
   const int64_t t = limits.tokens;
   const int64_t router =
       ActivationBytes(DType::kF32, t, config_.num_experts) + gate_.WorkspaceBytes(device);
+  const int64_t own = ActivationBytes(DType::kF32, t, config_.hidden_size);  // at most all
   const int64_t experts = exchange_.has_value()
-                              ? exchange_->WorkspaceBytes(device, limits, experts_)
+                              ? own + exchange_->WorkspaceBytes(device, limits, experts_)
                               : experts_.WorkspaceBytes(device);
   return 2 * ActivationBytes(DType::kF32, t, config_.chosen) +
          ActivationBytes(DType::kF32, t, config_.hidden_size) +

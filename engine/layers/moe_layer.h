@@ -54,9 +54,10 @@ class MoeLayer final {
   MoeLayer() = default;
   absl::Status LoadRouter(const std::string& prefix, LoadContext& ctx);
   absl::Status LoadExperts(const std::string& prefix, LoadContext& ctx);
-  // Adds the routed experts' part, or a summand of it, to `out`.
-  absl::Status AddRouted(ForwardContext& ctx, const TensorView& x, const Routes& routes,
-                         const TensorView& out) const;
+  // routed = the routed experts' output for all tokens of the batch, [T, hidden] f32, from the
+  // ranks of all batches.
+  absl::Status Exchange(ForwardContext& ctx, const TensorView& x, const Routes& routes,
+                        const TensorView& routed) const;
   absl::Status Route(const OpContext& op, const ForwardBatch& batch, const TensorView& x,
                      const Routes& routes) const;
 

@@ -80,9 +80,12 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
                                     .world_rank = groups_.world.rank(),
                                     .world_size = groups_.world.size()};
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, OpenWeights(config_, model_config_));
-  const LoadHooks hooks = {
-      .check = [this](const LoadedModel& planned) { return CheckRoom(planned); },
-      .progress = progress};
+  const auto check = [this](const LoadedModel& planned) -> absl::Status {
+    RETURN_IF_ERROR(CheckRoom(planned));
+    // Nobody takes of the memory before all have seen how much there is.
+    return groups_.sharing_memory > 1 ? groups_.world.Barrier(stream_) : absl::OkStatus();
+  };
+  const LoadHooks hooks = {.check = check, .progress = progress};
   ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, hooks));
   return absl::OkStatus();
 }

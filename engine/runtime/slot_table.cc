@@ -109,6 +109,11 @@ absl::Status CheckSequence(const SequencePlan& s, const Slot& slot, const PlanLi
   if (s.init.has_value()) {
     RETURN_IF_ERROR(CheckInit(*s.init, limits));
     if (s.tokens.empty()) return Bad("a first step without tokens");
+    // Only whole pages are reused, and what a model keeps by slot is another sequence's until then.
+    if (s.position % limits.page_tokens != 0) {
+      return Bad("position ", s.position, " in a first step, want a multiple of ",
+                 limits.page_tokens);
+    }
   } else {
     if (!slot.occupied) return Bad("no sequence was put into this slot");
     if (s.position != slot.cached_tokens) {

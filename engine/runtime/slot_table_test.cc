@@ -136,6 +136,8 @@ const BadPlan kBadFirstPlans[] = {
     {"position 2147483647",
      [](StepPlan& p) { First(p).position = std::numeric_limits<int32_t>::max(); }},
     {"position 16", [](StepPlan& p) { First(p).position = 16; }},
+    {"position 3 in a first step, want a multiple of 4",
+     [](StepPlan& p) { First(p).position = 3; }},
     {"5 score targets", [](StepPlan& p) { First(p).score_targets.assign(5, 1); }},
     {"0 score targets", [](StepPlan& p) { First(p).prompt_logprobs = true; }},
     {"score_targets[4] = 100",

@@ -18,10 +18,11 @@ DataParallelScheduler::DataParallelScheduler(const SchedulerConfig& config) : co
 
 size_t DataParallelScheduler::GroupFor(const Request& request) const {
   if (groups_.size() == 1) return 0;
-  // Larger is better.
+  // Larger is better. Behind a full group a prefix saves less than the wait costs, and by the time
+  // that a slot is free the other groups may have it too.
   const auto rank = [&](const Scheduler& group) {
-    return std::make_tuple(group.num_live() < config_.max_num_seqs, group.CachedTokens(request),
-                           -group.num_live());
+    const bool has_slot = group.num_live() < config_.max_num_seqs;
+    return std::make_tuple(has_slot, has_slot ? group.CachedTokens(request) : 0, -group.num_live());
   };
   size_t best = 0;
   for (size_t g = 1; g < groups_.size(); ++g) {

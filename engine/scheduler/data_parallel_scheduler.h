@@ -25,8 +25,9 @@ class DataParallelScheduler final {
   // REQUIRES: config.Validate() is OK. The sizes in `config` are those of one group.
   explicit DataParallelScheduler(const SchedulerConfig& config);
 
-  // To the group, of those with a free slot if there are any, that has the longest prefix of the
-  // prompt in its cache, and of equals to the one with the fewest sequences.
+  // To the group, of those with a free slot, that has the longest prefix of the prompt in its
+  // cache; of equals, and where no group has a free slot, to the one with the fewest sequences. So
+  // ResourceExhausted means that all queues are full.
   absl::Status Admit(Request request);
 
   void Finish(SequenceId id, FinishReason reason, absl::Status status = absl::OkStatus());

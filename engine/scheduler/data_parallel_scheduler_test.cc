@@ -111,6 +111,22 @@ TEST(DataParallelSchedulerTest, FollowsACachedPrefixUnlessItsGroupIsFull) {
   EXPECT_EQ(log.tokens[5][0], 10);  // both slots of group 1 were taken
 }
 
+// A burst that shares a prompt must not queue up behind one group while the others run dry.
+TEST(DataParallelSchedulerTest, FullGroupsShareTheQueueWhateverTheyHaveCached) {
+  DataParallelScheduler scheduler(Config(2));
+  Log log;
+  const std::vector<int32_t> prompt = {7, 7, 7, 7, 8, 8, 8, 8, 9};
+  ASSERT_TRUE(scheduler.Admit(RequestOf(1, prompt, 1)).ok());  // group 0
+  RunToTheEnd(scheduler, log);
+  // Nothing starts: three in each queue.
+  for (SequenceId id = 2; id <= 7; ++id) {
+    EXPECT_TRUE(scheduler.Admit(RequestOf(id, prompt, 1)).ok()) << id;
+  }
+  EXPECT_EQ(scheduler.Admit(RequestOf(8, prompt)).code(), absl::StatusCode::kResourceExhausted);
+  RunToTheEnd(scheduler, log);
+  EXPECT_EQ(log.finished.size(), 7u);
+}
+
 TEST(DataParallelSchedulerTest, FinishReachesTheRightGroupAndFailAllEveryone) {
   DataParallelScheduler scheduler(Config(2));
   Log log;

@@ -42,8 +42,8 @@ struct SequencePlan {
 };
 
 struct StepPlan {
-  int64_t step = 0;  // counts from 1 without gaps
-  std::vector<SequencePlan> sequences;
+  int64_t step = 0;                     // counts from 1 without gaps
+  std::vector<SequencePlan> sequences;  // by group; a group may have none
 
   int32_t num_tokens() const {
     int32_t n = 0;

@@ -1,16 +1,23 @@
 // A model of the released size on a machine that is far too small: refused with the plan, before
 // anything is read or made up.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/parallel/communicator.h"
+#include "engine/parallel/thread_group.h"
 #include "engine/runtime/model_runner.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 #include "nlohmann/json.hpp"
+#include "tests/parity/engine_runs.h"
+#include "tests/parity/tiny_deepseek_v4.h"
 
 namespace millrace {
 namespace {
@@ -22,8 +29,14 @@ class SmallDevice final : public Device {
  public:
   explicit SmallDevice(int64_t free_bytes) : free_bytes_(free_bytes) {}
 
+  // Looks at its memory late, and then counts what others have taken.
+  SmallDevice(int64_t free_bytes, absl::Duration delay, const SmallDevice* other)
+      : free_bytes_(free_bytes), delay_(delay), other_(other) {}
+
   DeviceType type() const override { return DeviceType::kCpu; }
   absl::StatusOr<DeviceProperties> Properties() const override {
+    absl::SleepFor(delay_);
+    if (other_ != nullptr && taken_before < 0) taken_before = other_->allocations;
     return DeviceProperties{.name = "small", .total_bytes = free_bytes_, .free_bytes = free_bytes_};
   }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override {
@@ -39,12 +52,15 @@ class SmallDevice final : public Device {
   absl::Status Synchronize(Stream stream) override { return cpu_->Synchronize(stream); }
   ThreadPool* thread_pool() override { return cpu_->thread_pool(); }
 
-  int allocations = 0;
+  std::atomic<int> allocations = 0;
+  mutable int taken_before = -1;  // the other's allocations at the first look
 
  private:
   void Free(void*, MemoryKind) override {}
 
   const int64_t free_bytes_;
+  const absl::Duration delay_;
+  const SmallDevice* const other_ = nullptr;
   const std::unique_ptr<CpuDevice> cpu_ = *CpuDevice::Create(1);
 };
 
@@ -197,6 +213,30 @@ TEST(MemoryPlanTest, RanksOfOneProcessShareTheMemory) {
   EXPECT_NE(std::string(status.message()).find("200.00 GiB are available to 2 ranks"),
             std::string::npos)
       << status;
+}
+
+TEST(MemoryPlanTest, RanksOfOneProcessAllLookBeforeAnyTakes) {
+  const TinyDeepSeekV4 model({}, 1);
+  RunnerConfig config;
+  config.model_dir = Folder(model, "look");
+  config.page_tokens = 128;
+  config.max_model_len = 256;
+  config.max_num_seqs = 2;
+  ThreadGroup group(2);
+  SmallDevice quick(kGiB);
+  SmallDevice late(kGiB, absl::Milliseconds(300), &quick);
+  const auto load = [&](int32_t rank, Device& device) {
+    RankGroups groups(group.communicator(rank));
+    groups.sharing_memory = 2;
+    return ModelRunner::Create(config, device, groups, {}).status();
+  };
+  absl::Status first;
+  std::thread other([&] { first = load(0, quick); });
+  EXPECT_TRUE(load(1, late).ok());
+  other.join();
+  EXPECT_TRUE(first.ok()) << first;
+  EXPECT_GT(quick.allocations, 0);
+  EXPECT_EQ(late.taken_before, 0);
 }
 
 }  // namespace

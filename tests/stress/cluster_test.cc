@@ -59,7 +59,9 @@ class ClusterTest : public testing::Test {
   void StartHub(int32_t world, WorkerHubOptions options = {}) {
     options.secret = kSecret;
     options.build_version = std::string(kBuildVersion);
+    const int32_t groups = options.config.data_parallel_size;
     options.config = TestConfig();
+    options.config.data_parallel_size = groups;
     options.world = world;
     options.vocab_size = kTestVocab;
     if (options.num_pages == 0) options.num_pages = kTestPages;
@@ -116,6 +118,35 @@ TEST_F(ClusterTest, WithoutGraphsNothingIsCaptured) {
   const auto only = Add();
   EXPECT_TRUE(hub_->WaitForGroup().ok());
   EXPECT_EQ(listener_.Count("capturing "), 0) << listener_.All();
+}
+
+// Two groups of two ranks with the same slots and pages, and a third without sequences.
+TEST_F(ClusterTest, DataParallelGroupsKeepApart) {
+  WorkerHubOptions hub;
+  hub.config.data_parallel_size = 3;
+  StartHub(6, hub);
+  WorkerOptions options;
+  options.tensor_parallel_size = 2;  // of a group
+  std::vector<std::unique_ptr<TestWorker>> workers;
+  for (int32_t i = 0; i < 6; ++i) workers.push_back(Add({}, options));
+  ReadyGroup group = hub_->WaitForGroup().value();
+  ASSERT_EQ(group.info.ranks.size(), 6u);
+  DecodeLoop loop(*group.executor, 3, /*groups=*/2);
+  const absl::Status status = loop.Run(30);
+  EXPECT_TRUE(status.ok()) << status << "\n" << listener_.All();
+}
+
+// The others wait for it in a collective of all groups.
+TEST_F(ClusterTest, AFailingRankEndsTheStepsOfAllGroups) {
+  WorkerHubOptions hub;
+  hub.config.data_parallel_size = 2;
+  StartHub(4, hub);
+  std::vector<std::unique_ptr<TestWorker>> workers;
+  for (int32_t i = 0; i < 4; ++i) workers.push_back(Add({.fail_step = 3, .fail_rank = 3}));
+  ReadyGroup group = hub_->WaitForGroup().value();
+  const absl::Status status = DecodeLoop(*group.executor, 1).Run(10);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_NE(status.message().find("the op that was told to fail"), std::string::npos) << status;
 }
 
 TEST_F(ClusterTest, GlooWorksToo) {

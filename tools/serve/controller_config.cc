@@ -172,6 +172,8 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
   const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   ASSIGN_OR_RETURN(runner.dtype, ParseDType(f.dtype, own));
   ASSIGN_OR_RETURN(runner.numerics, ParseNumerics(f.numerics));
+  // Others have one arithmetic, whatever was asked for.
+  if (config.family != ModelFamily::kDeepSeekV4) runner.numerics = Numerics::kReference;
   ASSIGN_OR_RETURN(
       runner.kv_dtype,
       ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));

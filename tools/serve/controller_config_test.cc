@@ -30,6 +30,7 @@ TEST(ControllerConfig, Defaults) {
   EXPECT_EQ(config->runner.kv_dtype, DType::kBF16);
   EXPECT_EQ(config->runner.load_format, LoadFormat::kSafetensors);
   EXPECT_EQ(config->model.dtype, "bfloat16");
+  EXPECT_EQ(config->runner.numerics, Numerics::kReference) << "a LLaMA has no other";
   EXPECT_TRUE(config->scheduler.enable_prefix_caching);
   EXPECT_NE(config->model.tokenizer, nullptr);
 }
@@ -47,6 +48,9 @@ TEST(ControllerConfig, FlagsReachEveryPart) {
   flags.load_format = "dummy";
   flags.seed = 9;
   flags.enable_prefix_caching = false;
+  flags.tensor_parallel_size = 2;
+  flags.data_parallel_size = 5;
+  flags.enable_expert_parallel = true;
   const auto config = ResolveConfig(flags);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->model.name, "mine");
@@ -59,6 +63,11 @@ TEST(ControllerConfig, FlagsReachEveryPart) {
   EXPECT_EQ(config->scheduler.max_num_seqs, 3);
   EXPECT_EQ(config->scheduler.max_num_batched_tokens, 7);
   EXPECT_FALSE(config->scheduler.enable_prefix_caching);
+  EXPECT_EQ(config->tensor_parallel_size, 2);
+  EXPECT_EQ(config->runner.data_parallel_size, 5);
+  EXPECT_EQ(config->scheduler.data_parallel_size, 5);
+  EXPECT_EQ(config->model.data_parallel_size, 5);
+  EXPECT_TRUE(config->runner.expert_parallel);
   flags.served_model_name = "";
   EXPECT_EQ(ResolveConfig(flags)->model.name, "letters");
 }

@@ -56,9 +56,10 @@ ABSL_FLAG(int32_t, data_parallel_size, 1,
 ABSL_FLAG(std::string, max_model_len, "0",
           "tokens of prompt and answer; 0 = what the model was made for; auto (or -1) = as many of "
           "these as the cache holds");
-ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
-ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
-ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
+ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step, of each data-parallel group");
+ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step, of each data-parallel group");
+ABSL_FLAG(int32_t, max_waiting, 4096,
+          "sequences in the queue of each data-parallel group; more are refused");
 ABSL_FLAG(int32_t, block_size, 0, "tokens in a cache block; 0 = what suits the model");
 ABSL_FLAG(bool, enforce_eager, false, "on GPUs: no captured graphs");
 ABSL_FLAG(bool, disable_custom_all_reduce, false,

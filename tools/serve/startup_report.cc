@@ -77,6 +77,10 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
   absl::StrAppend(&text, absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",
                                          WithCommas(model_len),
                                          static_cast<double>(tokens) / std::max(model_len, 1)));
+  if (config.data_parallel_size > 1) {
+    absl::StrAppend(&text, "\nCache and concurrency are those of each of ",
+                    config.data_parallel_size, " data-parallel groups");
+  }
   return text;
 }
 

@@ -37,6 +37,9 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
       "prediction, rotary tables)\n"
       "GPU KV cache size: 8,192 tokens\n"
       "Maximum concurrency for 1,000 tokens per request: 8.19x");
+  config.data_parallel_size = 3;
+  EXPECT_NE(MemoryReport(memory, 512, config).find("each of 3 data-parallel groups"),
+            std::string::npos);
 }
 
 TEST(StartupReport, ModelLenThatFits) {

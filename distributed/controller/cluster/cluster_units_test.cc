@@ -233,5 +233,57 @@ TEST_F(GroupStepsTest, OverdueNamesWhoIsMissing) {
   EXPECT_FALSE(steps_->CheckOverdue(now + absl::Seconds(6), absl::Seconds(5)).has_value());
 }
 
+// Ranks 0 and 1 are group 0, ranks 2 and 3 group 1.
+class DataParallelStepsTest : public testing::Test {
+ protected:
+  static StepLimits Limits() {
+    StepLimits limits = kLimits;
+    limits.data_parallel_size = 2;
+    return limits;
+  }
+
+  std::shared_ptr<GroupSteps> steps_ = std::make_shared<GroupSteps>(
+      4, Limits(), [](int32_t, const std::shared_ptr<const std::string>&) {});
+  WorkerGroup group_{steps_};
+};
+
+TEST_F(DataParallelStepsTest, JoinsTheGroupsAnswersInTheOrderOfThePlan) {
+  StepPlan plan = {.step = 1, .sequences = {}};
+  for (const int32_t group : {0, 0, 1}) {
+    plan.sequences.push_back({.group = group,
+                              .slot = static_cast<int32_t>(plan.sequences.size()) % 2,
+                              .tokens = {1},
+                              .sample = true});
+  }
+  ASSERT_TRUE(group_.Launch(plan).ok());
+  EXPECT_FALSE(steps_->OnStepDone(0, DoneOf(1, 0, 7)).ok()) << "one of two results";
+  EXPECT_FALSE(steps_->OnStepDone(1, DoneOf(1, 0, 7)).ok()) << "not the first of its group";
+  EXPECT_FALSE(steps_->OnStepDone(3, DoneOf(1, 0, 7)).ok()) << "not the first of its group";
+  EXPECT_FALSE(steps_->OnStepDone(2, DoneOf(1, 1, 7)).ok()) << "a slot of the other group";
+  ASSERT_TRUE(steps_->OnStepDone(2, DoneOf(1, 0, 33)).ok());
+  ASSERT_TRUE(steps_->OnStepDone(3, EmptyDone(1)).ok());
+  ASSERT_TRUE(steps_->OnStepDone(1, EmptyDone(1)).ok());
+  const StepResult own = {.step = 1,
+                          .sequences = {{.slot = 0, .token = 11}, {.slot = 1, .token = 22}}};
+  ASSERT_TRUE(steps_->OnStepDone(0, ToProto(own)).ok());
+  const absl::StatusOr<StepResult> result = group_.Collect();
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->sequences.size(), 3u);
+  EXPECT_EQ(result->sequences[0].token, 11);
+  EXPECT_EQ(result->sequences[1].token, 22);
+  EXPECT_EQ(result->sequences[2].token, 33);
+}
+
+TEST_F(DataParallelStepsTest, AnIdleGroupAnswersEmptyHanded) {
+  StepPlan plan = PlanOf(1, 0);
+  plan.sequences[0].group = 1;
+  ASSERT_TRUE(group_.Launch(plan).ok());
+  EXPECT_FALSE(steps_->OnStepDone(0, DoneOf(1, 0, 5)).ok()) << "the other group's sequence";
+  for (const int32_t rank : {0, 1, 3}) ASSERT_TRUE(steps_->OnStepDone(rank, EmptyDone(1)).ok());
+  EXPECT_FALSE(steps_->OnStepDone(2, EmptyDone(1)).ok()) << "the result is missing";
+  ASSERT_TRUE(steps_->OnStepDone(2, DoneOf(1, 0, 5)).ok());
+  EXPECT_EQ(group_.Collect()->sequences[0].token, 5);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -154,7 +154,8 @@ void EngineService::FillLoad(pb::SchedulerLoad& load) {
   }
   const int64_t block = door_.model().block_size;
   const double usage = s.pages_total > 0 ? static_cast<double>(s.pages_used) / s.pages_total : 0;
-  const int32_t slots = door_.model().max_num_seqs;
+  // One entry for all groups, like the sums in SchedulerStats.
+  const int32_t slots = door_.model().max_num_seqs * door_.model().data_parallel_size;
   load.set_dp_rank(0);
   load.set_num_running_reqs(s.running);
   load.set_num_waiting_reqs(s.waiting);

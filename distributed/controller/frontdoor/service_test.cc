@@ -192,6 +192,16 @@ TEST_F(ServiceTest, Loads) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(ServiceTest, LoadsAreOfAllDataParallelGroups) {
+  options_.scheduler.data_parallel_size = 3;
+  StartServer();
+  pb::GetLoadsResponse loads;
+  ASSERT_TRUE(AskEngine(&pb::VllmEngine::Stub::GetLoads, pb::GetLoadsRequest(), &loads).ok());
+  ASSERT_EQ(loads.loads_size(), 1);
+  EXPECT_EQ(loads.loads(0).max_total_num_tokens(), 3 * kPages * kPageTokens);
+  EXPECT_EQ(loads.loads(0).max_running_requests(), 3 * 8);
+}
+
 std::vector<std::string> NamesInZip(const std::string& bytes) {
   std::vector<std::string> names;
   zip_source_t* source = zip_source_buffer_create(bytes.data(), bytes.size(), 0, nullptr);

@@ -48,6 +48,7 @@ void ServerFixture::StartServer(bool with_executor) {
   model->max_model_len = options_.scheduler.max_model_len;
   model->block_size = kPageTokens;
   model->max_num_seqs = options_.scheduler.max_num_seqs;
+  model->data_parallel_size = options_.scheduler.data_parallel_size;
   auto server = Server::Start(options_, *std::move(model));
   ASSERT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
