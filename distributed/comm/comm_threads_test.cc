@@ -147,6 +147,10 @@ class WrongSum final : public Communicator {
   absl::Status AllGather(const TensorView&, const int64_t*, const TensorView&, Stream) override {
     return absl::OkStatus();
   }
+  absl::Status AllToAll(const TensorView&, const int64_t*, const TensorView&, const int64_t*,
+                        Stream) override {
+    return absl::OkStatus();
+  }
   absl::Status Broadcast(const TensorView&, int32_t, Stream) override { return absl::OkStatus(); }
   absl::Status Barrier(Stream) override { return absl::OkStatus(); }
   void Abort() override {}

@@ -153,6 +153,29 @@ class Suite final {
     return absl::OkStatus();
   }
 
+  // Rank r sends n * r + i elements to rank i; rank 0 none to itself.
+  absl::Status Exchange(int64_t n) {
+    const auto count = [n](int32_t from, int32_t to) { return n * from + to; };
+    const auto element = [](int32_t from, int32_t to, int64_t i) {
+      return static_cast<int32_t>((i * 64 + from) * 64 + to);
+    };
+    std::vector<int64_t> send, receive;
+    std::vector<int32_t> in, want;
+    for (int32_t r = 0; r < c_.size(); ++r) {
+      send.push_back(count(c_.rank(), r));
+      receive.push_back(count(r, c_.rank()));
+      for (int64_t i = 0; i < send.back(); ++i) in.push_back(element(c_.rank(), r, i));
+      for (int64_t i = 0; i < receive.back(); ++i) want.push_back(element(r, c_.rank(), i));
+    }
+    std::vector<int32_t> out(want.size(), -1);
+    ASSIGN_OR_RETURN(Staged<int32_t> from, Staged<int32_t>::Of(bed_, in, DType::kI32));
+    ASSIGN_OR_RETURN(Staged<int32_t> to, Staged<int32_t>::Of(bed_, out, DType::kI32));
+    RETURN_IF_ERROR(c_.AllToAll(from.view(), send.data(), to.view(), receive.data(), bed_.stream));
+    RETURN_IF_ERROR(to.Fetch());
+    if (out != want) return Wrong(c_, absl::StrCat("all-to-all of ", n, " x rank int32"));
+    return absl::OkStatus();
+  }
+
   absl::Status Broadcast(int64_t n) {
     for (int32_t root = 0; root < c_.size(); ++root) {
       std::vector<float> x;
@@ -185,7 +208,8 @@ class Suite final {
         !refused(c_.AllReduceSum(floats.Cols(0, 2), bed_.stream)) ||
         !refused(c_.AllReduceSum(elsewhere, bed_.stream)) ||
         !refused(c_.Broadcast(floats, c_.size(), bed_.stream)) ||
-        !refused(c_.AllGather(ints, counts.data(), ints, bed_.stream))) {
+        !refused(c_.AllGather(ints, counts.data(), ints, bed_.stream)) ||
+        !refused(c_.AllToAll(ints, counts.data(), ints, counts.data(), bed_.stream))) {
       return Wrong(c_, "a bad argument was not refused with INVALID_ARGUMENT");
     }
     return absl::OkStatus();
@@ -250,6 +274,7 @@ absl::Status CheckCollectives(Communicator& c, const ConformanceBed& bed) {
     RETURN_IF_ERROR(suite.Broadcast(n));
     RETURN_IF_ERROR(suite.Gather(n, /*equal=*/false));
     RETURN_IF_ERROR(suite.Gather(n, /*equal=*/true));
+    RETURN_IF_ERROR(suite.Exchange(n));
   }
   RETURN_IF_ERROR(suite.SumSpecials());
   RETURN_IF_ERROR(suite.GatherBytes());

@@ -26,12 +26,13 @@ namespace millrace {
 // Destroy the graphs that hold collectives first: the destructor waits for them, though not for
 // ever.
 //
-// `device` outlives the communicator. Unimplemented in a build without NCCL, InvalidArgument for a
-// device that is not CUDA, Unavailable, DeadlineExceeded.
+// `device` outlives the communicator. Unimplemented in a build without NCCL, NotFound where the
+// library cannot be loaded, InvalidArgument for a device that is not CUDA, Unavailable,
+// DeadlineExceeded.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(const ConnectOptions& options,
                                                           KeyValueStore& store, Device& device);
 
-// "NCCL 2.28.9", of the library that is linked; "" in a build without NCCL.
+// "NCCL 2.28.9"; "" in a build without NCCL or where the library cannot be loaded.
 std::string NcclVersion();
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -29,45 +30,11 @@ absl::Status CheckTensor(const char* operation, const char* name, const TensorVi
   return absl::OkStatus();
 }
 
-const char* NameOf(ncclResult_t result) {
-  switch (result) {
-    case ncclUnhandledCudaError:
-      return "ncclUnhandledCudaError";
-    case ncclSystemError:
-      return "ncclSystemError";
-    case ncclInternalError:
-      return "ncclInternalError";
-    case ncclInvalidArgument:
-      return "ncclInvalidArgument";
-    case ncclInvalidUsage:
-      return "ncclInvalidUsage";
-    case ncclRemoteError:
-      return "ncclRemoteError";
-    default:
-      return "an NCCL error";
-  }
-}
-
 }  // namespace
 
-absl::Status NcclStatus(ncclResult_t result, const char* what, ncclComm_t comm) {
-  if (result == ncclSuccess) return absl::OkStatus();
-  const char* detail = ncclGetLastError(comm);
-  std::string text = absl::StrCat(what, ": ", NameOf(result), ": ", ncclGetErrorString(result));
-  if (detail != nullptr && *detail != '\0') absl::StrAppend(&text, ": ", detail);
-  switch (result) {
-    case ncclRemoteError:
-    case ncclSystemError:  // a connection that the peer closed is reported so too
-      return absl::UnavailableError(text);
-    case ncclInvalidUsage:  // two ranks on one GPU, for example
-      return absl::FailedPreconditionError(text);
-    default:
-      return absl::InternalError(text);
-  }
-}
-
-NcclCommunicator::NcclCommunicator(ncclComm_t comm, int32_t rank, int32_t size, int ordinal)
-    : rank_(rank), size_(size), ordinal_(ordinal), comm_(comm) {}
+NcclCommunicator::NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm, int32_t rank,
+                                   int32_t size, int ordinal)
+    : nccl_(nccl), rank_(rank), size_(size), ordinal_(ordinal), comm_(comm) {}
 
 NcclCommunicator::~NcclCommunicator() {
   std::shared_ptr<absl::Notification> freed;
@@ -84,7 +51,7 @@ absl::Status NcclCommunicator::Ready(absl::Time deadline, absl::Duration timeout
   {
     std::unique_lock<std::mutex> lock(mu_);
     ncclResult_t state = ncclInProgress;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+    const ncclResult_t asked = nccl_.get_async_error(comm_, &state);
     RETURN_IF_ERROR(
         Settle(lock, "ncclCommInitRankConfig", asked == ncclSuccess ? state : asked, deadline));
   }
@@ -98,9 +65,9 @@ absl::Status NcclCommunicator::Kill(absl::Status why) {
   // ncclCommAbort ends what runs at once, but returns only when the graphs that hold collectives
   // are gone; whoever aborts, the thread that will destroy them among others, must not wait.
   freed_ = std::make_shared<absl::Notification>();
-  std::thread([comm = comm_, ordinal = ordinal_, freed = freed_] {
+  std::thread([give_up = nccl_.comm_abort, comm = comm_, ordinal = ordinal_, freed = freed_] {
     (void)cudaSetDevice(ordinal);  // else a context on GPU 0 is made
-    (void)ncclCommAbort(comm);
+    (void)give_up(comm);
     freed->Notify();
   }).detach();
   return dead_;
@@ -129,11 +96,11 @@ absl::Status NcclCommunicator::Settle(std::unique_lock<std::mutex>& lock, const 
     lock.lock();
     if (!dead_.ok())
       return absl::Status(dead_.code(), absl::StrCat(operation, ": ", dead_.message()));
-    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+    const ncclResult_t asked = nccl_.get_async_error(comm_, &result);
     if (asked != ncclSuccess) result = asked;
   }
   if (result == ncclSuccess) return absl::OkStatus();
-  return Kill(NcclStatus(result, operation, comm_));
+  return Kill(nccl_.StatusOf(result, operation, comm_));
 }
 
 absl::Status NcclCommunicator::Enqueue(const char* operation,
@@ -143,7 +110,7 @@ absl::Status NcclCommunicator::Enqueue(const char* operation,
     return absl::Status(dead_.code(), absl::StrCat(operation, ": ", dead_.message()));
   // What befell an earlier collective after it was enqueued.
   ncclResult_t result = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+  const ncclResult_t asked = nccl_.get_async_error(comm_, &result);
   if (asked != ncclSuccess) result = asked;
   if (result == ncclSuccess) result = call();
   return Settle(lock, operation, result, absl::Now() + timeout_);
@@ -157,8 +124,8 @@ absl::Status NcclCommunicator::AllReduceSum(const TensorView& x, Stream stream) 
   }
   const ncclDataType_t type = x.dtype == DType::kF32 ? ncclFloat32 : ncclBfloat16;
   return Enqueue("AllReduceSum", [&] {
-    return ncclAllReduce(x.data, x.data, static_cast<size_t>(x.size()), type, ncclSum, comm_,
-                         ToCuda(stream));
+    return nccl_.all_reduce(x.data, x.data, static_cast<size_t>(x.size()), type, ncclSum, comm_,
+                            ToCuda(stream));
   });
 }
 
@@ -180,22 +147,56 @@ absl::Status NcclCommunicator::AllGather(const TensorView& in, const int64_t* co
   const int64_t width = DTypeBytes(in.dtype);
   return Enqueue("AllGather", [&] {
     if (equal) {
-      return ncclAllGather(in.data, out.data, static_cast<size_t>(in.size() * width), ncclUint8,
-                           comm_, ToCuda(stream));
+      return nccl_.all_gather(in.data, out.data, static_cast<size_t>(in.size() * width), ncclUint8,
+                              comm_, ToCuda(stream));
     }
-    ncclResult_t result = ncclGroupStart();
+    ncclResult_t result = nccl_.group_start();
     if (result != ncclSuccess) return result;
     std::byte* part = out.as<std::byte>();
     for (int32_t r = 0; r < size_; ++r) {
       const size_t bytes = static_cast<size_t>(counts[r] * width);
       const void* from = r == rank_ ? in.data : part;
       if (bytes > 0 && (result == ncclSuccess || result == ncclInProgress)) {
-        result = ncclBroadcast(from, part, bytes, ncclUint8, r, comm_, ToCuda(stream));
+        result = nccl_.broadcast(from, part, bytes, ncclUint8, r, comm_, ToCuda(stream));
       }
       part += bytes;
     }
-    const ncclResult_t ended = ncclGroupEnd();  // also after an error: it closes the group
+    const ncclResult_t ended = nccl_.group_end();  // also after an error: it closes the group
     return result == ncclSuccess || result == ncclInProgress ? ended : result;
+  });
+}
+
+absl::Status NcclCommunicator::AllToAll(const TensorView& in, const int64_t* send,
+                                        const TensorView& out, const int64_t* receive,
+                                        Stream stream) {
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "in", in));
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "out", out));
+  const int64_t to_send = std::accumulate(send, send + size_, int64_t{0});
+  const int64_t to_receive = std::accumulate(receive, receive + size_, int64_t{0});
+  if (in.dtype != out.dtype || in.size() != to_send || out.size() != to_receive) {
+    return absl::InvalidArgumentError(absl::StrCat("AllToAll: in ", in.ToString(), ", out ",
+                                                   out.ToString(), ", want ", to_send,
+                                                   " elements in and ", to_receive, " out"));
+  }
+  const int64_t width = DTypeBytes(in.dtype);
+  return Enqueue("AllToAll", [&] {
+    ncclResult_t result = nccl_.group_start();
+    if (result != ncclSuccess) return result;
+    const auto going = [&] { return result == ncclSuccess || result == ncclInProgress; };
+    const std::byte* from = in.as<std::byte>();
+    std::byte* to = out.as<std::byte>();
+    for (int32_t r = 0; r < size_; ++r) {
+      const size_t sent = static_cast<size_t>(send[r] * width);
+      const size_t received = static_cast<size_t>(receive[r] * width);
+      if (sent > 0 && going()) result = nccl_.send(from, sent, ncclUint8, r, comm_, ToCuda(stream));
+      if (received > 0 && going()) {
+        result = nccl_.receive(to, received, ncclUint8, r, comm_, ToCuda(stream));
+      }
+      from += sent;
+      to += received;
+    }
+    const ncclResult_t ended = nccl_.group_end();  // also after an error: it closes the group
+    return going() ? ended : result;
   });
 }
 
@@ -207,15 +208,15 @@ absl::Status NcclCommunicator::Broadcast(const TensorView& x, int32_t root, Stre
   }
   const int64_t bytes = x.size() * DTypeBytes(x.dtype);
   return Enqueue("Broadcast", [&] {
-    return ncclBroadcast(x.data, x.data, static_cast<size_t>(bytes), ncclUint8, root, comm_,
-                         ToCuda(stream));
+    return nccl_.broadcast(x.data, x.data, static_cast<size_t>(bytes), ncclUint8, root, comm_,
+                           ToCuda(stream));
   });
 }
 
 absl::Status NcclCommunicator::Barrier(Stream stream) {
   return Enqueue("Barrier", [&] {
-    return ncclAllReduce(barrier_word_.data(), barrier_word_.data(), 1, ncclFloat32, ncclSum, comm_,
-                         ToCuda(stream));
+    return nccl_.all_reduce(barrier_word_.data(), barrier_word_.data(), 1, ncclFloat32, ncclSum,
+                            comm_, ToCuda(stream));
   });
 }
 

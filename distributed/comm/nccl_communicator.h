@@ -12,19 +12,17 @@
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "distributed/comm/nccl_library.h"
 #include "engine/parallel/communicator.h"
 
 namespace millrace {
-
-// OK, or what NCCL says about `result`, as "WHAT: ncclRemoteError: ...". Unavailable when a peer is
-// or may be gone. `comm` may be null.
-absl::Status NcclStatus(ncclResult_t result, const char* what, ncclComm_t comm);
 
 class NcclCommunicator final : public Communicator {
  public:
   // Takes a communicator that does not block (ncclConfig_t::blocking == 0) and is on the current
   // device, GPU `ordinal`. It may still be on its way: Ready() waits for it.
-  NcclCommunicator(ncclComm_t comm, int32_t rank, int32_t size, int ordinal);
+  NcclCommunicator(const NcclLibrary& nccl, ncclComm_t comm, int32_t rank, int32_t size,
+                   int ordinal);
   ~NcclCommunicator() override;  // REQUIRES: no call in progress
 
   // Once, before anything else: waits until all ranks have joined. `timeout` from now on bounds a
@@ -36,6 +34,8 @@ class NcclCommunicator final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream stream) override;
   absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                          Stream stream) override;
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override;
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override;
   absl::Status Barrier(Stream stream) override;
   void Abort() override;
@@ -49,6 +49,7 @@ class NcclCommunicator final : public Communicator {
   // The communicator is dead from now on. mu_ is held.
   absl::Status Kill(absl::Status why);
 
+  const NcclLibrary nccl_;
   const int32_t rank_;
   const int32_t size_;
   const int ordinal_;

@@ -36,6 +36,10 @@ class PeerCommunicator final : public Communicator {
                          Stream stream) override {
     return inner_->AllGather(in, counts, out, stream);
   }
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override {
+    return inner_->AllToAll(in, send, out, receive, stream);
+  }
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override {
     return inner_->Broadcast(x, root, stream);
   }

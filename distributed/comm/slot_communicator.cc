@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -119,6 +120,67 @@ absl::Status SlotCommunicator::AllGather(const TensorView& in, const int64_t* co
       if (part(r) == 0) continue;
       std::memcpy(out.as<std::byte>() + offsets[static_cast<size_t>(r)] + begin,
                   transport_->incoming(r), static_cast<size_t>(part(r)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SlotCommunicator::Sent>> SlotCommunicator::ExchangeCounts(
+    const int64_t* send, const int64_t* receive) {
+  const size_t bytes = sizeof(int64_t) * static_cast<size_t>(size());
+  std::memcpy(transport_->outgoing(), send, bytes);
+  RETURN_IF_ERROR(Exchange("AllToAll", static_cast<int64_t>(bytes)));
+  std::vector<Sent> sent;
+  for (int32_t r = 0; r < size(); ++r) {
+    std::vector<int64_t> counts(static_cast<size_t>(size()));
+    std::memcpy(counts.data(), transport_->incoming(r), bytes);
+    const auto mine = counts.begin() + rank();
+    sent.push_back({.begin = std::accumulate(counts.begin(), mine, int64_t{0}),
+                    .total = std::accumulate(counts.begin(), counts.end(), int64_t{0})});
+    if (*mine == receive[r]) continue;
+    dead_ = absl::InternalError(absl::StrCat("AllToAll: rank ", r, " sends ", *mine,
+                                             " elements to rank ", rank(), ", which wants ",
+                                             receive[r]));
+    transport_->Abort();
+    return dead_;
+  }
+  return sent;
+}
+
+absl::Status SlotCommunicator::AllToAll(const TensorView& in, const int64_t* send,
+                                        const TensorView& out, const int64_t* receive, Stream) {
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "in", in));
+  RETURN_IF_ERROR(CheckTensor("AllToAll", "out", out));
+  const int64_t to_send = std::accumulate(send, send + size(), int64_t{0});
+  const int64_t to_receive = std::accumulate(receive, receive + size(), int64_t{0});
+  if (in.dtype != out.dtype || in.size() != to_send || out.size() != to_receive) {
+    return absl::InvalidArgumentError(absl::StrCat("AllToAll: in ", in.ToString(), ", out ",
+                                                   out.ToString(), ", want ", to_send,
+                                                   " elements in and ", to_receive, " out"));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Sent> sent, ExchangeCounts(send, receive));
+  int64_t longest = 0;
+  for (const Sent& s : sent) longest = std::max(longest, s.total);
+  const int64_t width = DTypeBytes(in.dtype);
+  const int64_t per_round = transport_->slot_bytes() / width;
+  for (int64_t begin = 0; begin < longest; begin += per_round) {
+    const int64_t count = std::clamp<int64_t>(to_send - begin, 0, per_round);
+    if (count > 0) {
+      std::memcpy(transport_->outgoing(), in.as<std::byte>() + begin * width,
+                  static_cast<size_t>(count * width));
+    }
+    RETURN_IF_ERROR(Exchange("AllToAll", count * width));
+    std::byte* part = out.as<std::byte>();
+    for (int32_t r = 0; r < size(); ++r) {
+      // What of this rank's part is in the round.
+      const int64_t first = sent[static_cast<size_t>(r)].begin;
+      const int64_t from = std::max(first, begin);
+      const int64_t to = std::min(first + receive[r], begin + per_round);
+      if (from < to) {
+        std::memcpy(part + (from - first) * width, transport_->incoming(r) + (from - begin) * width,
+                    static_cast<size_t>((to - from) * width));
+      }
+      part += receive[r] * width;
     }
   }
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "distributed/comm/slot_transport.h"
 #include "engine/parallel/communicator.h"
@@ -23,6 +24,10 @@ class SlotCommunicator final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream stream) override;
   absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                          Stream stream) override;
+  // Every rank's slots reach all others, so each sees what it does not take. Meant for small
+  // groups.
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override;
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override;
   absl::Status Barrier(Stream stream) override;
   void Abort() override { transport_->Abort(); }
@@ -30,6 +35,14 @@ class SlotCommunicator final : public Communicator {
   std::string Describe() const { return transport_->Describe(); }
 
  private:
+  // What a rank sends in an AllToAll, in elements: where this rank's part begins, and all.
+  struct Sent {
+    int64_t begin = 0;
+    int64_t total = 0;
+  };
+  // By rank. Internal, and the communicator is dead, when a rank does not send what is wanted.
+  absl::StatusOr<std::vector<Sent>> ExchangeCounts(const int64_t* send, const int64_t* receive);
+
   // A dead transport fails every later round; names the operation.
   absl::Status Exchange(const char* operation, int64_t bytes);
 

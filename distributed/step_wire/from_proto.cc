@@ -40,6 +40,8 @@ class Reader final {
 
   absl::StatusOr<SequencePlan> Plan(const worker::SequencePlan& in) const {
     SequencePlan out;
+    RETURN_IF_ERROR(CheckRange("group", in.group(), 0, limits_.data_parallel_size - 1));
+    out.group = in.group();
     RETURN_IF_ERROR(CheckRange("slot", in.slot(), 0, limits_.max_num_seqs - 1));
     out.slot = in.slot();
     if (in.has_init()) {
@@ -182,18 +184,21 @@ StepLimits StepLimits::Of(const RunnerConfig& config, int32_t num_pages, int32_t
           .max_num_batched_tokens = config.max_num_batched_tokens,
           .max_model_len = config.max_model_len,
           .num_pages = num_pages,
-          .vocab_size = vocab_size};
+          .vocab_size = vocab_size,
+          .data_parallel_size = config.data_parallel_size};
 }
 
 absl::StatusOr<StepPlan> FromProto(const worker::StepPlan& proto, const StepLimits& limits) {
   StepPlan out;
   RETURN_IF_ERROR(CheckRange("step", proto.step(), 1, INT64_MAX));
-  RETURN_IF_ERROR(CheckRange("sequences", proto.sequences_size(), 0, limits.max_num_seqs));
+  const int64_t groups = limits.data_parallel_size;
+  RETURN_IF_ERROR(CheckRange("sequences", proto.sequences_size(), 0, groups * limits.max_num_seqs));
   int64_t tokens = 0;
   for (const worker::SequencePlan& in : proto.sequences()) {
     tokens += in.tokens_size() == 0 ? 1 : in.tokens_size();
   }
-  RETURN_IF_ERROR(CheckRange("tokens of the step", tokens, 0, limits.max_num_batched_tokens));
+  RETURN_IF_ERROR(
+      CheckRange("tokens of the step", tokens, 0, groups * limits.max_num_batched_tokens));
   out.step = proto.step();
   out.sequences.reserve(static_cast<size_t>(proto.sequences_size()));
   const Reader reader(limits);
@@ -221,10 +226,13 @@ absl::StatusOr<StepResult> FromProto(const worker::StepDone& proto, const StepLi
 absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   constexpr int kMaxGraphSizes = 1024;
   if (!IsOneOf(proto.dtype(), {DType::kF32, DType::kBF16}) ||
-      !IsOneOf(proto.kv_dtype(), {DType::kF32, DType::kBF16})) {
-    return absl::InvalidArgumentError("runner config: dtype must be float32 or bfloat16");
+      !IsOneOf(proto.kv_dtype(), {DType::kF32, DType::kBF16, DType::kU8})) {
+    return absl::InvalidArgumentError(
+        "runner config: dtype must be float32 or bfloat16, and that of the cache one of these or "
+        "fp8");
   }
   RETURN_IF_ERROR(CheckRange("page_tokens", proto.page_tokens(), 1, 65536));
+  RETURN_IF_ERROR(CheckRange("data_parallel_size", proto.data_parallel_size(), 1, 1 << 16));
   RETURN_IF_ERROR(CheckRange("max_num_seqs", proto.max_num_seqs(), 1, 1 << 20));
   RETURN_IF_ERROR(CheckRange("max_num_batched_tokens", proto.max_num_batched_tokens(), 1, 1 << 24));
   RETURN_IF_ERROR(CheckRange("max_model_len", proto.max_model_len(), 1, INT32_MAX));
@@ -233,6 +241,9 @@ absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   out.load_format = proto.dummy_weights() ? LoadFormat::kDummy : LoadFormat::kSafetensors;
   out.dtype = static_cast<DType>(proto.dtype());
   out.kv_dtype = static_cast<DType>(proto.kv_dtype());
+  out.numerics = proto.serving_numerics() ? Numerics::kServing : Numerics::kReference;
+  out.expert_parallel = proto.expert_parallel();
+  out.data_parallel_size = proto.data_parallel_size();
   out.page_tokens = proto.page_tokens();
   out.max_num_seqs = proto.max_num_seqs();
   out.max_num_batched_tokens = proto.max_num_batched_tokens();
@@ -252,10 +263,12 @@ absl::StatusOr<RankMemory> FromProto(const worker::Loaded& proto) {
   RETURN_IF_ERROR(CheckRange("workspace_bytes", proto.workspace_bytes(), 0, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("bytes_per_page", proto.bytes_per_page(), 1, INT64_MAX));
   RETURN_IF_ERROR(CheckRange("available_bytes", proto.available_bytes(), 0, INT64_MAX));
+  RETURN_IF_ERROR(CheckRange("skipped_tensors", proto.skipped_tensors(), 0, INT64_MAX));
   return RankMemory{.weight_bytes = proto.weight_bytes(),
                     .workspace_bytes = proto.workspace_bytes(),
                     .bytes_per_page = proto.bytes_per_page(),
-                    .available_bytes = proto.available_bytes()};
+                    .available_bytes = proto.available_bytes(),
+                    .skipped_tensors = proto.skipped_tensors()};
 }
 
 }  // namespace millrace

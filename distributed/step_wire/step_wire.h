@@ -17,7 +17,8 @@ struct StepLimits {
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t num_pages = 0;
-  int32_t vocab_size = 0;  // 0: not known here, ids only need to be >= 0
+  int32_t vocab_size = 0;          // 0: not known here, ids only need to be >= 0
+  int32_t data_parallel_size = 1;  // groups, each with the limits above
 
   static StepLimits Of(const RunnerConfig& config, int32_t num_pages, int32_t vocab_size);
 };
@@ -25,8 +26,8 @@ struct StepLimits {
 worker::StepPlan ToProto(const StepPlan& plan);
 worker::StepDone ToProto(const StepResult& result);
 
-// InvalidArgument naming the field for counts above the limits, ids, slots, pages, positions and
-// offsets out of range, and a sum of tokens above the budget.
+// InvalidArgument naming the field for counts above the limits, ids, groups, slots, pages,
+// positions and offsets out of range, and a sum of tokens above the budget.
 absl::StatusOr<StepPlan> FromProto(const worker::StepPlan& proto, const StepLimits& limits);
 // InvalidArgument as above. Whether it answers its plan is for WorkerGroup to see.
 absl::StatusOr<StepResult> FromProto(const worker::StepDone& proto, const StepLimits& limits);

@@ -263,7 +263,10 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   const RunnerConfig config = {.model_dir = "/models/x",
                                .load_format = LoadFormat::kDummy,
                                .dtype = DType::kF32,
-                               .kv_dtype = DType::kBF16,
+                               .kv_dtype = DType::kU8,
+                               .numerics = Numerics::kServing,
+                               .expert_parallel = true,
+                               .data_parallel_size = 3,
                                .page_tokens = 16,
                                .max_num_seqs = 3,
                                .max_num_batched_tokens = 99,
@@ -276,6 +279,9 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   EXPECT_EQ(back.load_format, config.load_format);
   EXPECT_EQ(back.dtype, config.dtype);
   EXPECT_EQ(back.kv_dtype, config.kv_dtype);
+  EXPECT_EQ(back.numerics, config.numerics);
+  EXPECT_TRUE(back.expert_parallel);
+  EXPECT_EQ(back.data_parallel_size, 3);
   EXPECT_EQ(back.page_tokens, config.page_tokens);
   EXPECT_EQ(back.max_num_seqs, config.max_num_seqs);
   EXPECT_EQ(back.max_num_batched_tokens, config.max_num_batched_tokens);
@@ -295,7 +301,8 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   bad = ToProto(config);
   for (int i = 0; i < 2000; ++i) bad.add_cuda_graph_sizes(1);
   EXPECT_FALSE(FromProto(bad).ok());
-  worker::Loaded memory = ToProto(RankMemory{1, 2, 3, 4});
+  worker::Loaded memory = ToProto(RankMemory{1, 2, 3, 4, 5});
+  EXPECT_EQ(FromProto(memory)->skipped_tensors, 5);
   EXPECT_EQ(FromProto(memory)->available_bytes, 4);
   memory.set_bytes_per_page(0);
   EXPECT_FALSE(FromProto(memory).ok());

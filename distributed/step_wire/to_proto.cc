@@ -49,6 +49,7 @@ worker::StepPlan ToProto(const StepPlan& plan) {
   out.mutable_sequences()->Reserve(static_cast<int>(plan.sequences.size()));
   for (const SequencePlan& in : plan.sequences) {
     worker::SequencePlan* sequence = out.add_sequences();
+    sequence->set_group(in.group);
     sequence->set_slot(in.slot);
     if (in.init.has_value()) Fill(*in.init, sequence->mutable_init());
     sequence->mutable_new_pages()->Add(in.new_pages.begin(), in.new_pages.end());
@@ -88,6 +89,9 @@ worker::RunnerConfig ToProto(const RunnerConfig& config) {
   out.set_dummy_weights(config.load_format == LoadFormat::kDummy);
   out.set_dtype(static_cast<int32_t>(config.dtype));
   out.set_kv_dtype(static_cast<int32_t>(config.kv_dtype));
+  out.set_serving_numerics(config.numerics == Numerics::kServing);
+  out.set_expert_parallel(config.expert_parallel);
+  out.set_data_parallel_size(config.data_parallel_size);
   out.set_page_tokens(config.page_tokens);
   out.set_max_num_seqs(config.max_num_seqs);
   out.set_max_num_batched_tokens(config.max_num_batched_tokens);
@@ -104,6 +108,7 @@ worker::Loaded ToProto(const RankMemory& memory) {
   out.set_workspace_bytes(memory.workspace_bytes);
   out.set_bytes_per_page(memory.bytes_per_page);
   out.set_available_bytes(memory.available_bytes);
+  out.set_skipped_tensors(memory.skipped_tensors);
   return out;
 }
 

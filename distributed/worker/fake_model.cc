@@ -160,18 +160,17 @@ int32_t FakeNextToken(absl::Span<const int32_t> tokens, int32_t vocab_size) {
 }
 
 absl::StatusOr<std::unique_ptr<RankModel>> FakeModelFactory::Load(const RunnerConfig& config,
-                                                                  Device&,
-                                                                  Communicator& communicator,
+                                                                  Device&, const RankGroups& groups,
                                                                   const Progress& progress) {
   constexpr int64_t kPieces = 10;
   for (int64_t i = 1; i <= kPieces; ++i) {
     absl::SleepFor(options_.load_time / kPieces);
     if (progress) progress(i << 20, kPieces << 20);
   }
-  if (!options_.load_error.ok() && communicator.rank() == options_.fail_rank) {
+  if (!options_.load_error.ok() && groups.world.rank() == options_.fail_rank) {
     return options_.load_error;
   }
-  return std::make_unique<FakeModel>(options_, config, communicator);
+  return std::make_unique<FakeModel>(options_, config, groups.world);
 }
 
 }  // namespace millrace

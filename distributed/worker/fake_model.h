@@ -39,7 +39,7 @@ class FakeModelFactory final : public RankModelFactory {
   }
   // Every step joins the ranks in an all-reduce, as a real one would.
   absl::StatusOr<std::unique_ptr<RankModel>> Load(const RunnerConfig& config, Device& device,
-                                                  Communicator& communicator,
+                                                  const RankGroups& groups,
                                                   const Progress& progress) override;
 
  private:

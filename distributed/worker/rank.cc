@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "distributed/comm/connect_nccl.h"
+#include "distributed/comm/prefixed_store.h"
 #include "distributed/comm/self_test.h"
 #include "kernels/core/status.h"
 
@@ -45,14 +46,16 @@ void Rank::Push(worker::ControllerMessage message) {
 
 void Rank::Stop() {
   store_.Stop();
-  std::shared_ptr<WatchedCommunicator> running;
+  std::shared_ptr<WatchedCommunicator> running, tensor;
   {
     const std::lock_guard<std::mutex> lock(mu_);
     stopped_ = true;
     running = communicator_;
+    tensor = tensor_;
     changed_.notify_all();
   }
   if (running != nullptr) running->Abort();
+  if (tensor != nullptr) tensor->Abort();
 }
 
 bool Rank::WaitUntilDone(absl::Duration timeout) {
@@ -80,12 +83,21 @@ worker::Heartbeat Rank::Heartbeat() const {
   heartbeat.set_step(step_);
   const std::shared_ptr<WatchedCommunicator> running = communicator();
   if (running != nullptr) heartbeat.set_collective(running->running());
+  const std::shared_ptr<WatchedCommunicator> tensor = tensor_communicator();
+  if (tensor != nullptr && heartbeat.collective().empty()) {
+    heartbeat.set_collective(tensor->running());
+  }
   return heartbeat;
 }
 
 std::shared_ptr<WatchedCommunicator> Rank::communicator() const {
   const std::lock_guard<std::mutex> lock(mu_);
   return communicator_;
+}
+
+std::shared_ptr<WatchedCommunicator> Rank::tensor_communicator() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return tensor_;
 }
 
 void Rank::Loop() {
@@ -118,7 +130,7 @@ void Rank::Loop() {
   }
   // The model holds on to device and communicator: it goes first.
   model_.reset();
-  std::shared_ptr<WatchedCommunicator> communicator;
+  std::shared_ptr<WatchedCommunicator> communicator, tensor;
   bool tell = false;
   const bool device_lost = !status.ok() && !options_.device->Check().ok();
   {
@@ -129,6 +141,7 @@ void Rank::Loop() {
       failed_for_good_ = device_lost || (limits_.num_pages == 0 && !BlamesOthers(status));
     }
     communicator = std::move(communicator_);
+    tensor = std::move(tensor_);
   }
   if (tell) {
     worker::WorkerMessage message;
@@ -138,6 +151,7 @@ void Rank::Loop() {
     send_(message);
   }
   communicator.reset();
+  tensor.reset();
   const std::lock_guard<std::mutex> lock(mu_);
   done_ = true;
   changed_.notify_all();
@@ -162,25 +176,45 @@ absl::Status Rank::Handle(const worker::ControllerMessage& message) {
   }
 }
 
-absl::StatusOr<JoinedGroup> Rank::Join(const worker::Assign& assign) {
-  if (assign.world() == 1) {
-    return JoinedGroup{std::make_unique<SingleRank>(*options_.device), "none"};
-  }
-  const ConnectOptions connect = {.rank = assign.rank(),
-                                  .size = assign.world(),
-                                  .transport = options_.transport,
-                                  .address = options_.address,
-                                  .connect_timeout = absl::Seconds(assign.self_test_timeout_s()),
-                                  .timeout = absl::Seconds(assign.step_timeout_s())};
+absl::StatusOr<JoinedGroup> Rank::Join(const ConnectOptions& options, KeyValueStore& store,
+                                       bool peer_memory) {
+  if (options.size == 1) return JoinedGroup{std::make_unique<SingleRank>(*options_.device), "none"};
   if (options_.device->type() != DeviceType::kCuda) {
-    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(connect, store_));
+    ASSIGN_OR_RETURN(std::unique_ptr<SlotCommunicator> joined, ConnectGroup(options, store));
     std::string transport = joined->Describe();
     return JoinedGroup{std::move(joined), std::move(transport)};
   }
   JoinedGroup group = {.transport = NcclVersion()};
-  ASSIGN_OR_RETURN(group.communicator, ConnectNccl(connect, store_, *options_.device));
-  if (assign.disable_custom_all_reduce() || assign.world() > kAllReduceMaxRanks) return group;
-  return AddPeerMemory(connect, std::move(group), store_, *options_.device);
+  ASSIGN_OR_RETURN(group.communicator, ConnectNccl(options, store, *options_.device));
+  if (!peer_memory || options.size > kAllReduceMaxRanks) return group;
+  return AddPeerMemory(options, std::move(group), store, *options_.device);
+}
+
+absl::StatusOr<std::string> Rank::JoinGroups(const worker::Assign& assign) {
+  ConnectOptions connect = {.rank = assign.rank(),
+                            .size = assign.world(),
+                            .transport = options_.transport,
+                            .address = options_.address,
+                            .connect_timeout = absl::Seconds(assign.self_test_timeout_s()),
+                            .timeout = absl::Seconds(assign.step_timeout_s())};
+  const bool peer_memory = !assign.disable_custom_all_reduce();
+  const bool several = config_.data_parallel_size > 1;
+  // Sums are of the ranks of a group.
+  ASSIGN_OR_RETURN(JoinedGroup world, Join(connect, store_, peer_memory && !several));
+  const auto watched = std::make_shared<WatchedCommunicator>(std::move(world.communicator));
+  std::shared_ptr<WatchedCommunicator> tensor;
+  if (several) {
+    PrefixedStore store(store_, absl::StrCat("group ", assign.rank() / group_size_, "/"));
+    connect.rank = assign.rank() % group_size_;
+    connect.size = group_size_;
+    ASSIGN_OR_RETURN(JoinedGroup group, Join(connect, store, peer_memory));
+    tensor = std::make_shared<WatchedCommunicator>(std::move(group.communicator));
+  }
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (stopped_) return absl::UnavailableError("the group has ended");
+  communicator_ = watched;
+  tensor_ = tensor;
+  return world.transport;
 }
 
 absl::Status Rank::OnAssign(const worker::Assign& assign) {
@@ -192,17 +226,19 @@ absl::Status Rank::OnAssign(const worker::Assign& assign) {
   world_ = assign.world();
   ASSIGN_OR_RETURN(config_, FromProto(assign.config()));
   if (!options_.model_dir.empty()) config_.model_dir = options_.model_dir;
-  ASSIGN_OR_RETURN(JoinedGroup group, Join(assign));
-  const auto watched = std::make_shared<WatchedCommunicator>(std::move(group.communicator));
-  {
-    const std::lock_guard<std::mutex> lock(mu_);
-    if (stopped_) return absl::UnavailableError("the group has ended");
-    communicator_ = watched;
+  if (assign.world() % config_.data_parallel_size != 0) {
+    return absl::InternalError(
+        absl::StrCat(assign.world(), " ranks in ", config_.data_parallel_size, " groups"));
   }
-  RETURN_IF_ERROR(CollectiveSelfTest(*watched, *options_.device));
+  group_size_ = assign.world() / config_.data_parallel_size;
+  ASSIGN_OR_RETURN(const std::string transport, JoinGroups(assign));
+  RETURN_IF_ERROR(CollectiveSelfTest(*communicator(), *options_.device));
+  if (const auto tensor = tensor_communicator(); tensor != nullptr) {
+    RETURN_IF_ERROR(CollectiveSelfTest(*tensor, *options_.device));
+  }
   RETURN_IF_ERROR(CheckFingerprint(assign.model_fingerprint()));
   worker::WorkerMessage message;
-  message.mutable_self_tested()->set_transport(group.transport);
+  message.mutable_self_tested()->set_transport(transport);
   send_(message);
   return absl::OkStatus();
 }
@@ -228,7 +264,9 @@ absl::Status Rank::OnLoad() {
   };
   const std::shared_ptr<WatchedCommunicator> watched = communicator();
   if (watched == nullptr || model_ != nullptr) return absl::InternalError("an unexpected Load");
-  ASSIGN_OR_RETURN(model_, options_.factory->Load(config_, *options_.device, *watched, progress));
+  const std::shared_ptr<WatchedCommunicator> tensor = tensor_communicator();
+  const RankGroups groups(tensor == nullptr ? *watched : *tensor, *watched);
+  ASSIGN_OR_RETURN(model_, options_.factory->Load(config_, *options_.device, groups, progress));
   ASSIGN_OR_RETURN(const RankMemory memory, model_->Memory());
   worker::WorkerMessage message;
   *message.mutable_loaded() = ToProto(memory);
@@ -259,7 +297,7 @@ absl::StatusOr<bool> Rank::SendReady() {
   if (!ready) return false;
   ASSIGN_OR_RETURN(const StepResult result, model_->Collect());
   worker::WorkerMessage message;
-  if (rank_ == 0) {
+  if (rank_ % group_size_ == 0) {
     *message.mutable_step_done() = ToProto(result);
   } else {
     message.mutable_step_done()->set_step(result.step);

@@ -66,8 +66,12 @@ class Rank final {
  private:
   void Loop();
   absl::Status Handle(const worker::ControllerMessage& message);
-  // The group's communicator, on the device's memory.
-  absl::StatusOr<JoinedGroup> Join(const worker::Assign& assign);
+  // A communicator on the device's memory. `store` is its own.
+  absl::StatusOr<JoinedGroup> Join(const ConnectOptions& options, KeyValueStore& store,
+                                   bool peer_memory);
+  // Makes that of all ranks and, where there are several groups, that of this rank's own; how the
+  // former is carried, for people.
+  absl::StatusOr<std::string> JoinGroups(const worker::Assign& assign);
   absl::Status OnAssign(const worker::Assign& assign);
   absl::Status CheckFingerprint(const std::string& want);
   absl::Status OnLoad();
@@ -77,6 +81,7 @@ class Rank final {
   absl::StatusOr<bool> SendReady();
   bool StepIsOut() const { return model_ != nullptr && model_->InFlight() > 0; }
   std::shared_ptr<WatchedCommunicator> communicator() const;
+  std::shared_ptr<WatchedCommunicator> tensor_communicator() const;
 
   RankOptions options_;  // the rank's thread, once it runs
   const Send send_;
@@ -90,6 +95,7 @@ class Rank final {
 
   std::atomic<int32_t> rank_ = -1;
   std::atomic<int32_t> world_ = 0;
+  int32_t group_size_ = 1;         // ranks of a group; the rank's thread
   std::atomic<int64_t> step_ = 0;  // running now
 
   mutable std::mutex mu_;
@@ -99,7 +105,9 @@ class Rank final {
   bool done_ = false;                                  // guarded by mu_
   absl::Status error_;                                 // guarded by mu_
   bool failed_for_good_ = false;                       // guarded by mu_
-  std::shared_ptr<WatchedCommunicator> communicator_;  // guarded by mu_
+  std::shared_ptr<WatchedCommunicator> communicator_;  // of all ranks; guarded by mu_
+  std::shared_ptr<WatchedCommunicator> tensor_;  // of its own group, null where that is all of
+                                                 // them; guarded by mu_
   std::thread thread_;
 };
 

@@ -38,10 +38,9 @@ class RankModelFactory {
   virtual ~RankModelFactory() = default;
   // Identifies the checkpoint in `dir`, or "" where there is nothing to compare.
   virtual absl::StatusOr<std::string> Fingerprint(const std::string& dir) = 0;
-  // `device` and `communicator` outlive the model. `progress` is called from time to time.
+  // `device` and `groups`' communicators outlive the model. `progress` is called from time to time.
   virtual absl::StatusOr<std::unique_ptr<RankModel>> Load(const RunnerConfig& config,
-                                                          Device& device,
-                                                          Communicator& communicator,
+                                                          Device& device, const RankGroups& groups,
                                                           const Progress& progress) = 0;
 };
 

@@ -39,10 +39,10 @@ absl::StatusOr<std::string> RunnerModelFactory::Fingerprint(const std::string& d
 
 absl::StatusOr<std::unique_ptr<RankModel>> RunnerModelFactory::Load(const RunnerConfig& config,
                                                                     Device& device,
-                                                                    Communicator& communicator,
+                                                                    const RankGroups& groups,
                                                                     const Progress& progress) {
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
-                   ModelRunner::Create(config, device, communicator, progress));
+                   ModelRunner::Create(config, device, groups, progress));
   return std::make_unique<RunnerModel>(std::move(runner));
 }
 

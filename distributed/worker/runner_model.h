@@ -14,7 +14,7 @@ class RunnerModelFactory final : public RankModelFactory {
   // Of the checkpoint; "" for a folder without weights (dummy weights need none).
   absl::StatusOr<std::string> Fingerprint(const std::string& dir) override;
   absl::StatusOr<std::unique_ptr<RankModel>> Load(const RunnerConfig& config, Device& device,
-                                                  Communicator& communicator,
+                                                  const RankGroups& groups,
                                                   const Progress& progress) override;
 };
 

@@ -26,6 +26,11 @@ class WatchedCommunicator final : public Communicator {
     const Mark mark(running_, "AllGather");
     return inner_->AllGather(in, counts, out, stream);
   }
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override {
+    const Mark mark(running_, "AllToAll");
+    return inner_->AllToAll(in, send, out, receive, stream);
+  }
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override {
     const Mark mark(running_, "Broadcast");
     return inner_->Broadcast(x, root, stream);

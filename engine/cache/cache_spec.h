@@ -1,7 +1,8 @@
 // What a model keeps of the tokens it has seen, layer by layer. A cache page holds page_tokens
 // consecutive tokens of one sequence in every layer; what a layer stores for them is a list of row
 // stores, so layers of one model may differ: a LLaMA layer has keys and values for each token, a
-// layer with compressed attention a row for every few tokens.
+// layer with compressed attention a row for every few tokens. What belongs to a running sequence
+// and to none of its pages lies in slot stores.
 #ifndef ENGINE_CACHE_CACHE_SPEC_H_
 #define ENGINE_CACHE_CACHE_SPEC_H_
 
@@ -29,12 +30,28 @@ struct RowStore {
 
 using LayerCacheSpec = std::vector<RowStore>;
 
+// Rows that a running sequence has, whatever its length, as tensor [slots, rows, width]: what a
+// layer needs of the last tokens and no page holds. Never carried over: a layer reads no row that
+// the sequence in the slot did not write since it was put there.
+struct SlotStore {
+  std::string_view name;  // for messages; static storage
+  int64_t rows = 0;
+  int64_t width = 0;  // elements
+  DType dtype = DType::kF32;
+
+  int64_t bytes_per_slot() const { return rows * width * DTypeBytes(dtype); }
+};
+
 struct CacheSpec {
   std::vector<LayerCacheSpec> layers;
+  // By layer, like `layers`; a layer past the end has none.
+  std::vector<std::vector<SlotStore>> slot_layers;
 
   // Of all layers, this rank.
   int64_t bytes_per_page(int32_t page_tokens) const;
-  // InvalidArgument naming layer and store when page_tokens is no multiple of a tokens_per_row.
+  int64_t bytes_per_slot() const;
+  // InvalidArgument naming layer, store and a page_tokens that would do when it is no multiple of a
+  // tokens_per_row.
   absl::Status Validate(int32_t page_tokens) const;
 };
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/config/deepseek_v4_quantization.h"
 #include "engine/config/json_fields.h"
-#include "engine/config/read_file.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -29,7 +28,6 @@ constexpr IntLimits kMtpLimits = {0, 16};
 constexpr NumberLimits kEpsLimits = {1e-30, 1.0};
 constexpr NumberLimits kFactorLimits = {1e-6, 1e6};
 constexpr NumberLimits kThetaLimits = {1.0, 1e15};
-constexpr int64_t kMaxConfigBytes = 16 << 20;
 
 constexpr const char* kArchitecture = "DeepseekV4ForCausalLM";
 constexpr const char* kModelType = "deepseek_v4";
@@ -439,21 +437,6 @@ absl::StatusOr<DeepSeekV4Config> ParseDeepSeekV4Config(const ConfigText& text,
   JsonFields sibling(sibling_root, hf_quant->where);
   RETURN_IF_ERROR(ReadDeepSeekV4Quantization(fields, &sibling, config));
   return config;
-}
-
-absl::StatusOr<DeepSeekV4Config> LoadDeepSeekV4Config(const std::string& dir) {
-  const std::string path = dir + "/config.json";
-  absl::StatusOr<std::string> text = ReadFile(path, kMaxConfigBytes);
-  if (absl::IsNotFound(text.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": no such file; give a Hugging Face model folder"));
-  }
-  RETURN_IF_ERROR(text.status());
-  const std::string sibling_path = dir + "/hf_quant_config.json";
-  absl::StatusOr<std::string> sibling = ReadFile(sibling_path, kMaxConfigBytes);
-  if (absl::IsNotFound(sibling.status())) return ParseDeepSeekV4Config({*text, path}, std::nullopt);
-  RETURN_IF_ERROR(sibling.status());
-  return ParseDeepSeekV4Config({*text, path}, ConfigText{*sibling, sibling_path});
 }
 
 }  // namespace millrace

@@ -147,9 +147,6 @@ bool NamesDeepSeekV4(const JsonFields& fields);
 absl::StatusOr<DeepSeekV4Config> ParseDeepSeekV4Config(const ConfigText& config,
                                                        const std::optional<ConfigText>& hf_quant);
 
-// `dir` is a checkpoint folder. config.json must be there (NotFound).
-absl::StatusOr<DeepSeekV4Config> LoadDeepSeekV4Config(const std::string& dir);
-
 }  // namespace millrace
 
 #endif  // ENGINE_CONFIG_DEEPSEEK_V4_CONFIG_H_

@@ -439,10 +439,23 @@ TEST(DeepSeekV4Config, QuantisationRefusals) {
        {R"({"expert_dtype": "fp8"})", kInvalid, {"config_groups", "expert_dtype 'fp8'"}}});
 }
 
-TEST(DeepSeekV4Config, LoaderSaysThatThereIsNoModelYet) {
-  ExpectRefused(ParseModelConfig(Fp8().dump(), "DIR/config.json").status(), kUnimplemented,
-                {"deepseek_v4", "no model yet"});
-  // What is wrong with the config itself is said first.
+TEST(DeepSeekV4Config, IsAModelConfigToo) {
+  const absl::StatusOr<ModelConfig> config =
+      ParseModelConfig(Fp8().dump(), "DIR/config.json", ConfigText{kSibling, "DIR/hf"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->family, ModelFamily::kDeepSeekV4);
+  EXPECT_EQ(config->model_type, "deepseek_v4");
+  EXPECT_EQ(config->architectures, std::vector<std::string>{"DeepseekV4ForCausalLM"});
+  ASSERT_TRUE(config->deepseek_v4.has_value());
+  EXPECT_EQ(config->deepseek_v4->layers[1].experts, kNvFp4);
+  EXPECT_EQ(config->vocab_size, config->deepseek_v4->vocab_size);
+  EXPECT_EQ(config->hidden_size, config->deepseek_v4->hidden_size);
+  EXPECT_EQ(config->max_position, config->deepseek_v4->max_position);
+  EXPECT_EQ(config->eos_token_ids, config->deepseek_v4->eos_token_ids);
+  EXPECT_EQ(config->bos_token_id, config->deepseek_v4->bos_token_id);
+  EXPECT_EQ(config->num_layers, 4);
+  EXPECT_EQ(DefaultPageTokens(*config), 128);
+  EXPECT_EQ(DefaultPageTokens(ModelConfig()), 16);
   ExpectRefused(
       ParseModelConfig(Fp8(R"({"model_type": "deepseek_v41"})").dump(), "DIR/config.json").status(),
       kUnimplemented, {"DeepSeek-V4.1"});
@@ -455,11 +468,11 @@ TEST(DeepSeekV4Config, Folders) {
   const std::string dir = ::testing::TempDir() + "/deepseek_v4_config_test";
   std::filesystem::remove_all(dir);
   ASSERT_TRUE(std::filesystem::create_directories(dir));
-  EXPECT_EQ(LoadDeepSeekV4Config(dir + "/none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadModelConfig(dir + "/none").status().code(), absl::StatusCode::kNotFound);
   std::ofstream(dir + "/config.json") << Fp8().dump();
-  EXPECT_EQ(LoadDeepSeekV4Config(dir)->layers[1].experts, kMxFp4);
+  EXPECT_EQ(LoadModelConfig(dir)->deepseek_v4->layers[1].experts, kMxFp4);
   std::ofstream(dir + "/hf_quant_config.json") << kSibling;
-  EXPECT_EQ(LoadDeepSeekV4Config(dir)->layers[1].experts, kNvFp4);
+  EXPECT_EQ(LoadModelConfig(dir)->deepseek_v4->layers[1].experts, kNvFp4);
 }
 
 // Where the workspace really is: this test's data are links into it.
@@ -476,18 +489,19 @@ TEST(DeepSeekV4Config, GoldenFolders) {
   const std::filesystem::path golden = GoldenFolder();
   if (golden.empty())
     GTEST_SKIP() << "NOT CHECKED: no folder ../shared/golden beside the workspace";
-  const auto tiny = LoadDeepSeekV4Config((golden / "tiny-deepseek-v4").string());
+  const auto tiny = LoadModelConfig((golden / "tiny-deepseek-v4").string());
   ASSERT_TRUE(tiny.ok()) << tiny.status();
-  EXPECT_EQ(tiny->layers, (std::vector<DeepSeekV4Layer>{{kWindow, kHash, kPlain},
-                                                        {kCsa, kHash, kPlain},
-                                                        {kHca, kScore, kPlain},
-                                                        {kCsa, kScore, kPlain},
-                                                        {kHca, kScore, kPlain}}));
+  EXPECT_EQ(tiny->deepseek_v4->layers, (std::vector<DeepSeekV4Layer>{{kWindow, kHash, kPlain},
+                                                                     {kCsa, kHash, kPlain},
+                                                                     {kHca, kScore, kPlain},
+                                                                     {kCsa, kScore, kPlain},
+                                                                     {kHca, kScore, kPlain}}));
   const std::pair<const char*, DeepSeekV4Storage> small[] = {{"small-deepseek-v4-mxfp4", kMxFp4},
                                                              {"small-deepseek-v4-nvfp4", kNvFp4}};
   for (const auto& [name, storage] : small) {
-    const auto config = LoadDeepSeekV4Config((golden / name).string());
-    ASSERT_TRUE(config.ok()) << config.status();
+    const auto loaded = LoadModelConfig((golden / name).string());
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const std::optional<DeepSeekV4Config>& config = loaded->deepseek_v4;
     EXPECT_EQ(Experts(*config), std::vector<DeepSeekV4Storage>(4, storage));
     EXPECT_EQ(config->quantization.dense, kFp8Block);
     EXPECT_EQ(config->quantization.block_scale, DeepSeekV4BlockScale::kE8M0);

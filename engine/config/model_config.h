@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/config/deepseek_v4_config.h"
 #include "kernels/core/dtype.h"
 
 namespace millrace {
 
 // Which Forward list runs the model: runtime chooses by this and by nothing else.
-enum class ModelFamily { kLlama };
+enum class ModelFamily { kLlama, kDeepSeekV4 };
 
 // Not RopeType: that is the kernel's (kernels/rope).
 enum class RopeScaling {
@@ -36,27 +37,39 @@ struct RopeConfig {
 // A decoder-only model. Guaranteed by the parser: sizes are positive and within its limits,
 // num_heads is a multiple of num_kv_heads, head_dim is even, every token id is below vocab_size.
 struct ModelConfig {
+  // Of every family.
   ModelFamily family = ModelFamily::kLlama;
   std::string model_type;
   std::vector<std::string> architectures;
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  int32_t intermediate_size = 0;
   int32_t num_layers = 0;
+  int32_t max_position = 0;  // tokens, prompt and answer together
+  std::vector<int32_t> eos_token_ids;
+  int32_t bos_token_id = -1;   // -1: none
+  int32_t pad_token_id = -1;   // -1: none
+  DType dtype = DType::kBF16;  // the checkpoint's own
+
+  // Of kLlama; the others leave it as it is.
+  int32_t intermediate_size = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t max_position = 0;  // tokens, prompt and answer together
   double rms_norm_eps = 0;
   RopeConfig rope;
   bool tie_embeddings = false;  // lm_head is embed_tokens
   bool attention_bias = false;  // on q, k, v and o
   bool mlp_bias = false;        // on gate, up and down
-  std::vector<int32_t> eos_token_ids;
-  int32_t bos_token_id = -1;   // -1: none
-  int32_t pad_token_id = -1;   // -1: none
-  DType dtype = DType::kBF16;  // the checkpoint's own
+
+  // Of kDeepSeekV4, which has it always.
+  std::optional<DeepSeekV4Config> deepseek_v4;
 };
+
+// Tokens of a cache page where nobody asks for another size.
+inline int32_t DefaultPageTokens(const ModelConfig& config) {
+  // DeepSeek-V4 stores one row for 128 tokens.
+  return config.family == ModelFamily::kDeepSeekV4 ? 128 : 16;
+}
 
 // Sampling defaults of a model's authors, from generation_config.json. Unset: the file is silent.
 struct GenerationDefaults {

@@ -184,14 +184,32 @@ std::string ChatTemplate(JsonFields& fields) {
   return "";
 }
 
+ModelConfig FromDeepSeekV4(JsonFields& fields, DeepSeekV4Config own) {
+  ModelConfig config;
+  config.family = ModelFamily::kDeepSeekV4;
+  // Their types were checked with the rest.
+  config.model_type = fields.String("model_type").value_or("");
+  config.architectures = fields.Strings("architectures");
+  config.vocab_size = own.vocab_size;
+  config.hidden_size = own.hidden_size;
+  config.num_layers = static_cast<int32_t>(own.layers.size());
+  config.max_position = own.max_position;
+  config.eos_token_ids = own.eos_token_ids;
+  config.bos_token_id = own.bos_token_id;
+  config.dtype = own.dtype;
+  config.deepseek_v4 = std::move(own);
+  return config;
+}
+
 }  // namespace
 
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& where) {
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& where,
+                                             const std::optional<ConfigText>& hf_quant) {
   ASSIGN_OR_RETURN(const Json root, ParseJsonObject(json, where));
   JsonFields fields(root, where);
   if (NamesDeepSeekV4(fields)) {
-    RETURN_IF_ERROR(ParseDeepSeekV4Config({json, where}, std::nullopt).status());
-    return Unsupported(fields, "model_type: 'deepseek_v4' is read, but it has no model yet");
+    ASSIGN_OR_RETURN(DeepSeekV4Config own, ParseDeepSeekV4Config({json, where}, hf_quant));
+    return FromDeepSeekV4(fields, std::move(own));
   }
   ModelConfig config;
   RETURN_IF_ERROR(CheckFamily(fields, config));
@@ -246,7 +264,11 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir) {
         absl::StrCat(path, ": no such file; give a Hugging Face model folder"));
   }
   RETURN_IF_ERROR(text.status());
-  return ParseModelConfig(*text, path);
+  const std::string sibling_path = dir + "/hf_quant_config.json";
+  absl::StatusOr<std::string> sibling = ReadFile(sibling_path, kMaxConfigBytes);
+  if (absl::IsNotFound(sibling.status())) return ParseModelConfig(*text, path);
+  RETURN_IF_ERROR(sibling.status());
+  return ParseModelConfig(*text, path, ConfigText{*sibling, sibling_path});
 }
 
 absl::StatusOr<GenerationDefaults> LoadGenerationDefaults(const std::string& dir) {

@@ -21,6 +21,7 @@ struct ForwardBatch {
   TensorView page_table;   // [B, P] i32, -1 past the last page
   TensorView q_start;      // [B + 1] i32
   TensorView kv_len;       // [B] i32, this step's tokens included
+  TensorView state_slots;  // [B] i32: row of the cache's slot stores; -1 for a padded sequence
   // The written plan of attention (WritePagedAttentionPlan); empty on the CPU.
   TensorView attention_plan_data;
   // [slots] i32: what the negative ids of token_ids stand for (EmbeddingArgs).
@@ -35,16 +36,18 @@ struct ForwardBatch {
 // Worker thread. Borrows; all outlive the call.
 struct ForwardContext {
   const OpContext& op;
-  Communicator& comm;
+  Communicator& comm;  // of the ranks that share the batch
   const KvCache& cache;
   const PagedAttentionPlan& attention_plan;  // of Model::PlanAttention for the batch
+  Communicator* world = nullptr;  // of the ranks of all batches; null where that is `comm`
 };
 
 // The largest step that a model must have workspace for.
 struct LargestStep {
   int64_t tokens = 0;
   int64_t sequences = 0;
-  int64_t logit_rows = 0;  // of one call to Logits
+  int64_t logit_rows = 0;       // of one call to Logits
+  int64_t sequence_tokens = 0;  // that the pages of one sequence have room for
 };
 
 // A dense [rows, cols] activation of `dtype` from the workspace.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/layers/head_view.h"
 #include "engine/parallel/shard.h"
 #include "kernels/core/status.h"
 #include "kernels/linear/linear.h"
@@ -17,11 +18,7 @@ Range TimesHeadDim(Range heads, int64_t head_dim) {
 
 // Heads [begin, end) of rows that hold heads side by side: [T, N * D] -> [T, end - begin, D].
 TensorView Heads(const TensorView& rows, int64_t begin, int64_t end, int64_t head_dim) {
-  TensorView view = rows.Cols(begin * head_dim, end * head_dim);
-  view.rank = 3;
-  view.dims = {rows.dim(0), end - begin, head_dim};
-  view.strides = {rows.stride(0), head_dim, 1};
-  return view;
+  return HeadView(rows.Cols(begin * head_dim, end * head_dim), head_dim);
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "engine/weights/safetensors_header.h"
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
 
@@ -18,7 +20,35 @@ int64_t Elements(const WeightPart& part) {
   return n;
 }
 
+absl::Status CheckKind(const WeightSource& source, const TensorSpec& wanted) {
+  if (wanted.kind == TensorSpec::Kind::kChecked) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const TensorInfo tensor, source.Find(wanted.name));
+  const FileDType d = tensor.dtype;
+  const bool floats = wanted.kind == TensorSpec::Kind::kFloats;
+  const bool fits = floats ? d == FileDType::kF32 || d == FileDType::kBF16 || d == FileDType::kF16
+                           : d == FileDType::kI32 || d == FileDType::kI64;
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", QuotedTensor(wanted.name), " is stored as ", std::string(FileDTypeName(d)),
+      ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
+}
+
+// `host`: the part as int32, aligned to nothing.
+absl::Status CheckIndices(const WeightPart& part, const char* host) {
+  for (int64_t i = 0; i < Elements(part); ++i) {
+    int32_t index = 0;
+    std::memcpy(&index, host + i * int64_t{sizeof(index)}, sizeof(index));
+    if (index >= 0 && index < part.index_limit) continue;
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", QuotedTensor(part.tensor.name),
+                                                   " holds ", index, ", want 0 to ",
+                                                   part.index_limit - 1));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+WeightPart ScalarPart(std::string name) { return {{std::move(name), {}}, {}}; }
 
 WeightPart VectorPart(std::string name, int64_t size, Range part) {
   return {{std::move(name), {size}}, {part}};
@@ -29,31 +59,60 @@ WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_pa
   return {{std::move(name), {rows, cols}}, {row_part, col_part}};
 }
 
+WeightPart IndexPart(std::string name, int64_t rows, int64_t cols, int64_t limit) {
+  WeightPart part = MatrixPart(std::move(name), rows, cols, {0, rows}, {0, cols});
+  part.index_limit = limit;
+  return part;
+}
+
 absl::StatusOr<Weight> WeightLoader::Load(absl::Span<const WeightPart> parts, DType dtype) {
+  const bool indices = dtype == DType::kI32;
+  Record(parts, indices ? TensorSpec::Kind::kIndices : TensorSpec::Kind::kFloats);
+  return Take(parts, {.dtype = dtype});
+}
+
+absl::StatusOr<Weight> WeightLoader::LoadRaw(absl::Span<const WeightPart> parts, DType dtype) {
+  Record(parts, TensorSpec::Kind::kChecked);
+  return Take(parts, {.dtype = dtype, .raw = true});
+}
+
+void WeightLoader::Skip(std::string name, std::vector<int64_t> shape) {
+  tensors_.push_back({std::move(name), std::move(shape), TensorSpec::Kind::kChecked});
+}
+
+void WeightLoader::Record(absl::Span<const WeightPart> parts, TensorSpec::Kind kind) {
+  absl::flat_hash_set<std::string_view> seen;
+  for (const WeightPart& part : parts) {
+    if (!seen.insert(part.tensor.name).second) continue;
+    tensors_.push_back({part.tensor.name, part.tensor.shape, kind});
+  }
+}
+
+absl::StatusOr<Weight> WeightLoader::Take(absl::Span<const WeightPart> parts, Reading reading) {
   MR_CHECK(!parts.empty());
+  const size_t rank = parts[0].ranges.size();
   int64_t rows = 0;
   int64_t elements = 0;
-  absl::flat_hash_set<std::string> seen;
   for (const WeightPart& part : parts) {
     MR_CHECK(part.ranges.size() == part.tensor.shape.size());
-    MR_CHECK(part.ranges.size() == parts[0].ranges.size());
-    MR_CHECK(part.ranges.back().size() == parts[0].ranges.back().size() || part.ranges.size() == 1);
-    rows += part.ranges[0].size();
+    MR_CHECK(part.ranges.size() == rank);
+    MR_CHECK(rank < 2 || part.ranges[1].size() == parts[0].ranges[1].size());
+    rows += rank == 0 ? 1 : part.ranges[0].size();
     elements += Elements(part);
-    if (seen.insert(part.tensor.name).second) tensors_.push_back(part.tensor);
   }
-  const int64_t bytes = elements * DTypeBytes(dtype);
+  const int64_t bytes = elements * DTypeBytes(reading.dtype);
   bytes_ += bytes;
-  if (recording()) return Weight();
-
   Weight weight;
-  ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  if (!recording()) {
+    ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
+  }
   void* data = weight.memory.data();
-  weight.view =
-      parts[0].ranges.size() == 1
-          ? TensorView::Of(data, dtype, {rows}, device_->type())
-          : TensorView::Of(data, dtype, {rows, parts[0].ranges[1].size()}, device_->type());
-  RETURN_IF_ERROR(Fill(parts, dtype, static_cast<char*>(data)));
+  const DeviceType type = recording() ? DeviceType::kCpu : device_->type();
+  weight.view = rank < 2
+                    ? TensorView::Of(data, reading.dtype, {rows}, type)
+                    : TensorView::Of(data, reading.dtype, {rows, parts[0].ranges[1].size()}, type);
+  if (recording()) return weight;
+  RETURN_IF_ERROR(Fill(parts, reading, static_cast<char*>(data)));
   RETURN_IF_ERROR(ring_->Finish());
   if (progress_) progress_(bytes_, total_);
   return weight;
@@ -75,12 +134,12 @@ absl::StatusOr<Weight> WeightLoader::Upload(absl::Span<const float> values) {
 }
 
 // Pieces are as many whole rows as fit, of one part or of several.
-absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype, char* to) {
+absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, Reading reading, char* to) {
   std::vector<WeightPart> piece;
   int64_t bytes = 0;
   const auto put = [&]() -> absl::Status {
     if (bytes == 0) return absl::OkStatus();
-    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(piece, dtype, host); }));
+    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(piece, reading, host); }));
     to += bytes;
     piece.clear();
     bytes = 0;
@@ -88,8 +147,9 @@ absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype,
   };
   for (const WeightPart& part : parts) {
     if (Elements(part) == 0) continue;
-    const int64_t row_bytes = Elements(part) / part.ranges[0].size() * DTypeBytes(dtype);
-    for (Range rest = part.ranges[0]; rest.size() > 0;) {
+    const Range all = part.ranges.empty() ? Range{0, 1} : part.ranges[0];
+    const int64_t row_bytes = Elements(part) / all.size() * DTypeBytes(reading.dtype);
+    for (Range rest = all; rest.size() > 0;) {
       const int64_t room = (UploadRing::kPieceBytes - bytes) / row_bytes;
       if (room == 0) {
         if (bytes == 0) {
@@ -102,7 +162,7 @@ absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype,
       }
       const int64_t rows = std::min(room, rest.size());
       WeightPart some = part;
-      some.ranges[0] = {rest.begin, rest.begin + rows};
+      if (!some.ranges.empty()) some.ranges[0] = {rest.begin, rest.begin + rows};
       piece.push_back(std::move(some));
       bytes += rows * row_bytes;
       rest.begin += rows;
@@ -111,11 +171,36 @@ absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, DType dtype,
   return put();
 }
 
-absl::Status WeightLoader::Read(absl::Span<const WeightPart> parts, DType dtype, char* host) {
+absl::Status WeightLoader::Read(absl::Span<const WeightPart> parts, Reading reading, char* host) {
+  std::vector<int64_t> begins = {0};  // bytes, of each part and the end
   for (const WeightPart& part : parts) {
-    RETURN_IF_ERROR(source_->Read(part.tensor.name, part.ranges, dtype, host));
-    host += Elements(part) * DTypeBytes(dtype);
+    begins.push_back(begins.back() + Elements(part) * DTypeBytes(reading.dtype));
   }
+  const auto read = [&](size_t begin, size_t end) -> absl::Status {
+    for (size_t i = begin; i < end; ++i) {
+      const WeightPart& part = parts[i];
+      const std::string& name = part.tensor.name;
+      RETURN_IF_ERROR(reading.raw
+                          ? source_->ReadRaw(name, part.ranges, host + begins[i])
+                          : source_->Read(name, part.ranges, reading.dtype, host + begins[i]));
+      if (reading.dtype == DType::kI32) RETURN_IF_ERROR(CheckIndices(part, host + begins[i]));
+    }
+    return absl::OkStatus();
+  };
+  // Interleaved rows come as hundreds of small parts, which no source reads fast one by one.
+  constexpr int64_t kBytesOfAThread = int64_t{1} << 20;
+  const size_t useful = static_cast<size_t>(begins.back() / kBytesOfAThread);
+  const size_t most = std::max(1u, std::thread::hardware_concurrency());
+  const size_t count = std::clamp<size_t>(std::min(useful, parts.size()), 1, most);
+  std::vector<absl::Status> statuses(count);
+  std::vector<std::thread> threads;
+  for (size_t t = 1; t < count; ++t) {
+    threads.emplace_back(
+        [&, t] { statuses[t] = read(parts.size() * t / count, parts.size() * (t + 1) / count); });
+  }
+  statuses[0] = read(0, parts.size() / count);
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
   return absl::OkStatus();
 }
 
@@ -124,6 +209,7 @@ absl::Status CheckTensors(const WeightSource& source, absl::Span<const TensorSpe
   absl::flat_hash_set<std::string> known;
   for (const TensorSpec& tensor : wanted) {
     RETURN_IF_ERROR(source.Expect(tensor.name, tensor.shape));
+    RETURN_IF_ERROR(CheckKind(source, tensor));
     known.insert(tensor.name);
   }
   for (const std::string& name : source.Names()) {

@@ -16,6 +16,7 @@
 #include "engine/parallel/shard.h"
 #include "engine/weights/weight_source.h"
 #include "kernels/core/device.h"
+#include "kernels/stored_matrix/stored_matrix.h"
 
 namespace millrace {
 
@@ -24,20 +25,33 @@ using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // A tensor of the checkpoint as the model expects it.
 struct TensorSpec {
+  // What the file may store.
+  enum class Kind : uint8_t {
+    kFloats,   // F32, BF16 or F16
+    kIndices,  // I32 or I64
+    kChecked,  // a part of a stored matrix, whose types FindStoredLayout has checked
+  };
+
   std::string name;
   std::vector<int64_t> shape;  // of the whole tensor, not of a rank's part
+  Kind kind = Kind::kFloats;
 };
 
 // The part of a checkpoint tensor that this rank holds.
 struct WeightPart {
-  TensorSpec tensor;          // rank 1 or 2
+  TensorSpec tensor;          // of rank 0, 1 or 2
   std::vector<Range> ranges;  // one per dimension
+  int64_t index_limit = 0;    // of indices: each must be in [0, index_limit)
 };
 
+WeightPart ScalarPart(std::string name);
 WeightPart VectorPart(std::string name, int64_t size, Range part);
 WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part, Range col_part);
+// The whole of a matrix of integers below `limit`.
+WeightPart IndexPart(std::string name, int64_t rows, int64_t cols, int64_t limit);
 
-// Owns a weight in device memory. Empty when it was only recorded.
+// Owns a weight in device memory. Empty when it was only recorded; the view has the sizes that it
+// will have, and no data.
 struct Weight {
   Buffer memory;
   TensorView view;
@@ -48,8 +62,8 @@ struct Weight {
 // Worker thread.
 class WeightLoader final {
  public:
-  // Records only.
-  WeightLoader() = default;
+  // Records only. `source`, which must outlive it, is asked for headers.
+  explicit WeightLoader(const WeightSource& source) : source_(&source) {}
   // Reads from `source` to `device`; both must outlive it, and the device the weights too.
   // `total_bytes`: bytes() of a recording loader, for `progress`, which may be empty.
   WeightLoader(const WeightSource& source, Device& device, int64_t total_bytes,
@@ -60,15 +74,22 @@ class WeightLoader final {
         total_(total_bytes),
         progress_(std::move(progress)) {}
 
-  bool recording() const { return source_ == nullptr; }
+  bool recording() const { return device_ == nullptr; }
+  const WeightSource& source() const { return *source_; }
 
-  // The parts, stacked along their first dimension, as one dense tensor of `dtype` (f32 or bf16).
-  // A tensor may have several parts.
+  // The parts, stacked along their first dimension, as one dense tensor of `dtype`: f32 or bf16 of
+  // floats, i32 of indices (IndexPart). Scalars become a vector. A tensor may have several parts.
   // REQUIRES: at least one part, all of one rank and, in rank 2, with equally many columns.
   absl::StatusOr<Weight> Load(absl::Span<const WeightPart> parts, DType dtype);
   absl::StatusOr<Weight> Load(const WeightPart& part, DType dtype) {
     return Load(absl::MakeConstSpan(&part, 1), dtype);
   }
+
+  // As Load, of the bytes as they are stored, taken for elements of `dtype`: of the same size, such
+  // as u8 for F8_E4M3.
+  absl::StatusOr<Weight> LoadRaw(absl::Span<const WeightPart> parts, DType dtype);
+  // Counts `name` among the tensors of the model and reads nothing.
+  void Skip(std::string name, std::vector<int64_t> shape);
 
   // Numbers that the model computed itself, as a f32 vector on the device.
   absl::StatusOr<Weight> Upload(absl::Span<const float> values);
@@ -78,12 +99,18 @@ class WeightLoader final {
   int64_t bytes() const { return bytes_; }
 
  private:
+  struct Reading {
+    DType dtype = DType::kF32;
+    bool raw = false;
+  };
+  void Record(absl::Span<const WeightPart> parts, TensorSpec::Kind kind);
+  absl::StatusOr<Weight> Take(absl::Span<const WeightPart> parts, Reading reading);
   // The parts to device memory at `to`, piece after piece.
-  absl::Status Fill(absl::Span<const WeightPart> parts, DType dtype, char* to);
-  absl::Status Read(absl::Span<const WeightPart> parts, DType dtype, char* host);
+  absl::Status Fill(absl::Span<const WeightPart> parts, Reading reading, char* to);
+  absl::Status Read(absl::Span<const WeightPart> parts, Reading reading, char* host);
 
-  const WeightSource* source_ = nullptr;  // null: records only
-  Device* device_ = nullptr;
+  const WeightSource* source_ = nullptr;
+  Device* device_ = nullptr;        // null: records only
   std::optional<UploadRing> ring_;  // where it reads
   int64_t total_ = 0;
   LoadProgress progress_;
@@ -99,6 +126,11 @@ struct LoadContext {
   DType weight_dtype = DType::kBF16;  // of matrices
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
   DeviceType device = DeviceType::kCpu;
+  ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
+  // Whole experts by rank, of the world's, instead of a part of each.
+  bool expert_parallel = false;
+  int32_t world_rank = 0;  // of all ranks that step together: tensor groups, one after the other
+  int32_t world_size = 1;
 };
 
 // InvalidArgument or NotFound, naming the tensor, unless `source` has each of `wanted` in its shape

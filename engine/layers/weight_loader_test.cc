@@ -35,7 +35,7 @@ const WeightPart kQ = MatrixPart("q.weight", 6, 5, {2, 4}, {0, 5});
 const WeightPart kK = MatrixPart("k.weight", 4, 5, {1, 2}, {0, 5});
 
 TEST(WeightLoaderTest, RecordsWholeShapesAndOwnBytes) {
-  WeightLoader loader;
+  WeightLoader loader(Source());
   EXPECT_TRUE(loader.recording());
   const absl::StatusOr<Weight> weight = loader.Load({kQ, kK}, DType::kBF16);
   ASSERT_TRUE(weight.ok());
@@ -104,6 +104,50 @@ TEST(CheckTensorsTest, NamesWhatIsMissingWrongOrLeftOver) {
   EXPECT_NE(reason({q, k}).find("q.bias"), std::string::npos);
   EXPECT_NE(reason({q, k, bias, {"v.weight", {1}}}).find("v.weight"), std::string::npos);
   EXPECT_NE(reason({q, {"k.weight", {5, 4}}, bias}).find("k.weight"), std::string::npos);
+}
+
+TEST(WeightLoaderTest, IntegersAndScalars) {
+  TensorInfo table = Info("table", {3, 2}), scalar = Info("scalar", {});
+  table.dtype = FileDType::kI64;
+  scalar.dtype = FileDType::kF32;
+  const DummySource source({table, scalar}, 7, 5);
+  const std::unique_ptr<CpuDevice> device = *CpuDevice::Create(1);
+  WeightLoader loader(source, *device, 0, {});
+  const absl::StatusOr<Weight> rows = loader.Load(IndexPart("table", 3, 2, 5), DType::kI32);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->view.ToString(), "int32[3, 2] on cpu");
+  const absl::StatusOr<Weight> scalars =
+      loader.LoadRaw({ScalarPart("scalar"), ScalarPart("scalar")}, DType::kF32);
+  ASSERT_TRUE(scalars.ok()) << scalars.status();
+  EXPECT_EQ(scalars->view.ToString(), "float32[2] on cpu");
+  EXPECT_EQ(scalars->view.as<float>()[0], scalars->view.as<float>()[1]);
+  EXPECT_EQ(loader.bytes(), 6 * 4 + 2 * 4);
+  EXPECT_TRUE(CheckTensors(source, loader.tensors(), [](const auto&) { return false; }).ok());
+  const absl::Status outside = loader.Load(IndexPart("table", 3, 2, 1), DType::kI32).status();
+  EXPECT_EQ(outside.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(outside.message().substr(0, 20), "tensor 'table' holds") << outside;
+  EXPECT_NE(outside.message().find(", want 0 to 0"), absl::string_view::npos) << outside;
+}
+
+TEST(CheckTensorsTest, NamesTensorsOfAnotherType) {
+  TensorInfo table = Info("table", {3, 2}), codes = Info("codes", {4});
+  table.dtype = FileDType::kI64;
+  codes.dtype = FileDType::kF8E4M3;
+  const DummySource source({table, codes}, 7, 5);
+  const auto reason = [&](const std::string& name, std::vector<int64_t> shape,
+                          TensorSpec::Kind kind) {
+    const auto all = [](const std::string&) { return true; };
+    return std::string(CheckTensors(source, {{name, shape, kind}}, all).message());
+  };
+  using Kind = TensorSpec::Kind;
+  EXPECT_EQ(reason("table", {3, 2}, Kind::kFloats),
+            "tensor 'table' is stored as I64, want F32, BF16 or F16");
+  EXPECT_EQ(reason("codes", {4}, Kind::kFloats),
+            "tensor 'codes' is stored as F8_E4M3, want F32, BF16 or F16");
+  EXPECT_EQ(reason("codes", {4}, Kind::kIndices),
+            "tensor 'codes' is stored as F8_E4M3, want I32 or I64");
+  EXPECT_EQ(reason("table", {3, 2}, Kind::kIndices), "");
+  EXPECT_EQ(reason("codes", {4}, Kind::kChecked), "");
 }
 
 }  // namespace

@@ -65,8 +65,16 @@ absl::StatusOr<LlamaModel::Layer> LlamaModel::LoadLayer(const ModelConfig& confi
   return Layer{std::move(input_norm), std::move(attention), std::move(post_norm), std::move(mlp)};
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& config, DType kv_dtype,
+absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& config,
+                                                        const ModelPlacement& placement,
                                                         LoadContext& ctx) {
+  if (placement.expert_parallel) {
+    return absl::InvalidArgumentError("--enable-expert-parallel: this model has no experts");
+  }
+  if (placement.kv_dtype == DType::kU8) {
+    return absl::InvalidArgumentError(
+        "--kv-cache-dtype fp8: this model has no such cache rows; give float32 or bfloat16");
+  }
   std::unique_ptr<LlamaModel> model(new LlamaModel());
   model->vocab_ = {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size};
   ASSIGN_OR_RETURN(model->inv_freq_, LoadFrequencies(config, ctx));
@@ -75,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& confi
   for (int32_t i = 0; i < config.num_layers; ++i) {
     ASSIGN_OR_RETURN(Layer layer, LoadLayer(config, i, ctx));
     model->cache_spec_.layers.push_back(
-        KeyValueLayer(layer.attention.shape().kv_heads, config.head_dim, kv_dtype));
+        KeyValueLayer(layer.attention.shape().kv_heads, config.head_dim, placement.kv_dtype));
     model->layers_.push_back(std::move(layer));
   }
   ASSIGN_OR_RETURN(model->final_norm_, NormLayer::Load("model.norm.weight", config.hidden_size,

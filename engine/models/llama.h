@@ -19,8 +19,10 @@ namespace millrace {
 
 class LlamaModel final : public Model {
  public:
-  // InvalidArgument when the model cannot be cut into ctx.size ranks; else what the loader reports.
-  static absl::StatusOr<std::unique_ptr<Model>> Load(const ModelConfig& config, DType kv_dtype,
+  // InvalidArgument when the model cannot be cut into ctx.size ranks, or has no experts or FP8
+  // cache rows to place; else what the loader reports.
+  static absl::StatusOr<std::unique_ptr<Model>> Load(const ModelConfig& config,
+                                                     const ModelPlacement& placement,
                                                      LoadContext& ctx);
   // Tensors that old checkpoints hold and nobody needs.
   static bool IsIgnorable(const ModelConfig& config, const std::string& tensor);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/models/deepseek_v4.h"
 #include "engine/models/llama.h"
 #include "kernels/core/status.h"
 
@@ -12,14 +13,15 @@ namespace {
 
 struct ModelEntry {
   ModelFamily family;
-  absl::StatusOr<std::unique_ptr<Model>> (*load)(const ModelConfig& config, DType kv_dtype,
-                                                 LoadContext& ctx);
+  absl::StatusOr<std::unique_ptr<Model>> (*load)(const ModelConfig& config,
+                                                 const ModelPlacement& placement, LoadContext& ctx);
   bool (*is_ignorable)(const ModelConfig& config, const std::string& tensor);
 };
 
 // One row per model. The config parser has refused every architecture without a family.
 constexpr ModelEntry kModels[] = {
     {ModelFamily::kLlama, LlamaModel::Load, LlamaModel::IsIgnorable},
+    {ModelFamily::kDeepSeekV4, DeepSeekV4Model::Load, DeepSeekV4Model::IsIgnorable},
 };
 
 absl::StatusOr<const ModelEntry*> FindModel(const ModelConfig& config) {
@@ -36,28 +38,43 @@ LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, Dev
           .size = placement.size,
           .weight_dtype = placement.weight_dtype,
           .vector_dtype = ActivationDType(device),
-          .device = device};
+          .device = device,
+          .rounding = placement.numerics == Numerics::kServing ? ActivationRounding::kFp8Per128
+                                                               : ActivationRounding::kNone,
+          .expert_parallel = placement.expert_parallel,
+          .world_rank = placement.world_rank,
+          .world_size = placement.world_size};
 }
 
 }  // namespace
 
+DType DefaultCacheDType(const ModelConfig& config, Numerics numerics, DType weight_dtype) {
+  if (config.family != ModelFamily::kDeepSeekV4 || numerics == Numerics::kReference) {
+    return weight_dtype;
+  }
+  return DeepSeekV4Model::ServedCacheDType(*config.deepseek_v4, weight_dtype);
+}
+
 absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlacement& placement,
                                       const WeightSource& source, Device& device,
-                                      const LoadProgress& progress) {
+                                      const LoadHooks& hooks) {
   ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
 
-  WeightLoader recorder;
-  LoadContext dry = ContextOf(recorder, placement, device.type());
-  RETURN_IF_ERROR(entry->load(config, placement.kv_dtype, dry).status());
-  RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
-    return entry->is_ignorable(config, name);
-  }));
-
-  WeightLoader reader(source, device, recorder.bytes(), progress);
-  LoadContext ctx = ContextOf(reader, placement, device.type());
   LoadedModel loaded;
-  ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement.kv_dtype, ctx));
-  loaded.weight_bytes = reader.bytes();
+  WeightLoader recorder(source);
+  LoadContext dry = ContextOf(recorder, placement, device.type());
+  ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, dry));
+  loaded.weight_bytes = recorder.bytes();
+  RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
+    const bool ignorable = entry->is_ignorable(config, name);
+    if (ignorable) ++loaded.skipped_tensors;
+    return ignorable;
+  }));
+  if (hooks.check) RETURN_IF_ERROR(hooks.check(loaded));
+
+  WeightLoader reader(source, device, recorder.bytes(), hooks.progress);
+  LoadContext ctx = ContextOf(reader, placement, device.type());
+  ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, ctx));
   return loaded;
 }
 

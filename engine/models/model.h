@@ -6,9 +6,22 @@
 
 #include "absl/status/status.h"
 #include "engine/cache/cache_spec.h"
+#include "engine/config/numerics.h"
 #include "engine/layers/forward_context.h"
+#include "kernels/core/dtype.h"
 
 namespace millrace {
+
+struct ModelPlacement {
+  DType weight_dtype = DType::kBF16;  // f32 or bf16
+  DType kv_dtype = DType::kBF16;      // f32, bf16, or u8 where the model has FP8 rows
+  Numerics numerics = Numerics::kReference;
+  bool expert_parallel = false;
+  int32_t rank = 0;  // of the tensor-parallel group
+  int32_t size = 1;
+  int32_t world_rank = 0;  // of all ranks that step together
+  int32_t world_size = 1;
+};
 
 // Immutable after load. Worker thread. All ranks of a group make the same calls with the same
 // batch.
@@ -17,7 +30,7 @@ class Model {
   virtual ~Model() = default;
 
   // Plans the attention of a step, from the host's copy of its lengths. Before Forward, and before
-  // each replay of a captured Forward.
+  // each replay of a captured Forward. A model that plans nothing leaves the plan as it is.
   virtual absl::Status PlanAttention(const PagedAttentionTarget& target, const ForwardBatch& batch,
                                      PagedAttentionPlan& plan) const = 0;
   // Bytes of the written plan of any step within `limits`; 0 on the CPU.

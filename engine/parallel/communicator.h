@@ -29,6 +29,11 @@ class Communicator {
   // `counts[r]` elements come from rank r. Any dtype. out.size() == sum of counts.
   virtual absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                                  Stream stream) = 0;
+  // Part r of `in`, the next send[r] elements of it, goes to rank r; part r of `out`, receive[r]
+  // elements, comes from rank r, which must send as many. Any dtype. in.size() and out.size() are
+  // the sums of their counts.
+  virtual absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                                const int64_t* receive, Stream stream) = 0;
   // Every rank's x becomes root's.
   virtual absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) = 0;
   virtual absl::Status Barrier(Stream stream) = 0;
@@ -41,6 +46,23 @@ class Communicator {
   virtual void Abort() = 0;
 };
 
+// The groups that a rank belongs to. Borrows.
+struct RankGroups {
+  // Where there is one batch for all ranks.
+  RankGroups(Communicator& all) : tensor(all), world(all) {}  // NOLINT: the usual case
+  // `world_ranks`: tensor groups of equal size one after the other, in rank order.
+  RankGroups(Communicator& tensor_ranks, Communicator& world_ranks)
+      : tensor(tensor_ranks), world(world_ranks) {}
+
+  int32_t data_parallel_size() const { return world.size() / tensor.size(); }
+  int32_t data_parallel_rank() const { return world.rank() / tensor.size(); }
+
+  Communicator& tensor;  // those that share a batch
+  Communicator& world;   // those of all batches, which step together
+  // Ranks, this one among them, that are known to share its device's memory.
+  int32_t sharing_memory = 1;
+};
+
 // The communicator of a group of one: every collective is a no-op or a copy.
 class SingleRank final : public Communicator {
  public:
@@ -50,6 +72,8 @@ class SingleRank final : public Communicator {
   absl::Status AllReduceSum(const TensorView& x, Stream stream) override;
   absl::Status AllGather(const TensorView& in, const int64_t* counts, const TensorView& out,
                          Stream stream) override;
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream stream) override;
   absl::Status Broadcast(const TensorView& x, int32_t root, Stream stream) override;
   absl::Status Barrier(Stream stream) override;
   void Abort() override {}

@@ -16,6 +16,15 @@ absl::Status SingleRank::AllGather(const TensorView& in, const int64_t* counts,
                       CopyKind::kDeviceToDevice, stream);
 }
 
+absl::Status SingleRank::AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                                  const int64_t* receive, Stream stream) {
+  if (send[0] != receive[0]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("AllToAll: send[0] = ", send[0], ", receive[0] = ", receive[0]));
+  }
+  return AllGather(in, send, out, stream);
+}
+
 absl::Status SingleRank::Broadcast(const TensorView&, int32_t root, Stream) {
   if (root != 0) {
     return absl::InvalidArgumentError(absl::StrCat("Broadcast: root = ", root, " in a group of 1"));

@@ -20,6 +20,10 @@ TEST(SingleRankTest, CollectivesAreIdentities) {
   const int64_t count = 3;
   EXPECT_TRUE(one.AllGather(view, &count, TensorView::Of(y.data(), DType::kF32, {3}), {}).ok());
   EXPECT_EQ(y, x);
+  std::vector<float> z(3);
+  const TensorView to = TensorView::Of(z.data(), DType::kF32, {3});
+  EXPECT_TRUE(one.AllToAll(view, &count, to, &count, {}).ok());
+  EXPECT_EQ(z, x);
   EXPECT_EQ(x, (std::vector<float>{1, 2, 3}));
 }
 
@@ -31,6 +35,8 @@ TEST(SingleRankTest, RefusesWhatAGroupOfOneCannotDo) {
   EXPECT_FALSE(one.Broadcast(view, 1, {}).ok());
   const int64_t count = 2;
   EXPECT_FALSE(one.AllGather(view, &count, view, {}).ok());
+  const int64_t three = 3;
+  EXPECT_FALSE(one.AllToAll(view, &three, view, &count, {}).ok());
 }
 
 }  // namespace

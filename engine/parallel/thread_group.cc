@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,9 @@
 namespace millrace {
 namespace {
 
-enum class Collective : uint8_t { kAllReduceSum, kAllGather, kBroadcast, kBarrier };
+enum class Collective : uint8_t { kAllReduceSum, kAllGather, kAllToAll, kBroadcast, kBarrier };
 
-constexpr const char* kNames[] = {"AllReduceSum", "AllGather", "Broadcast", "Barrier"};
+constexpr const char* kNames[] = {"AllReduceSum", "AllGather", "AllToAll", "Broadcast", "Barrier"};
 
 const char* Name(Collective c) { return kNames[static_cast<size_t>(c)]; }
 
@@ -25,6 +26,7 @@ struct Offer {
   TensorView in;
   int64_t elements = 0;  // that must agree on all ranks
   int32_t root = 0;
+  const int64_t* send = nullptr;  // AllToAll: elements for each rank
 };
 
 template <typename T, typename ToF32, typename FromF32>
@@ -178,6 +180,36 @@ class ThreadGroup::Rank final : public Communicator {
     }
     shared_.Part();
     if (!same_counts) return absl::InternalError("AllGather: ranks disagree about the counts");
+    return absl::OkStatus();
+  }
+
+  absl::Status AllToAll(const TensorView& in, const int64_t* send, const TensorView& out,
+                        const int64_t* receive, Stream) override {
+    RETURN_IF_ERROR(CheckHostTensor(Collective::kAllToAll, in));
+    RETURN_IF_ERROR(CheckHostTensor(Collective::kAllToAll, out));
+    const int64_t sent = std::accumulate(send, send + size(), int64_t{0});
+    const int64_t received = std::accumulate(receive, receive + size(), int64_t{0});
+    if (in.size() != sent || out.size() != received || in.dtype != out.dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("AllToAll: in ", in.ToString(), ", out ",
+                                                     out.ToString(), ", but ", sent,
+                                                     " to send and ", received, " to receive"));
+    }
+    RETURN_IF_ERROR(shared_.Meet(rank_, {Collective::kAllToAll, in, 0, 0, send}));
+    char* to = out.as<char>();
+    bool same_counts = true;
+    for (int32_t r = 0; r < size(); ++r) {
+      const Offer& from = shared_.offers()[static_cast<size_t>(r)];
+      const int64_t begin = std::accumulate(from.send, from.send + rank_, int64_t{0});
+      const int64_t width = DTypeBytes(in.dtype);
+      same_counts = same_counts && from.send[rank_] == receive[r];
+      if (same_counts && receive[r] > 0) {
+        std::memcpy(to, from.in.as<char>() + begin * width,
+                    static_cast<size_t>(receive[r] * width));
+      }
+      to += receive[r] * width;
+    }
+    shared_.Part();
+    if (!same_counts) return absl::InternalError("AllToAll: ranks disagree about the counts");
     return absl::OkStatus();
   }
 

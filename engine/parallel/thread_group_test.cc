@@ -68,6 +68,38 @@ TEST(ThreadGroupTest, BFloat16IsSummedInF32AndRoundedOnce) {
   for (const auto& row : x) EXPECT_EQ(ToFloat(row[0]), 1.0f + 1.0f / 128);
 }
 
+// Rank r sends 10 r + i to rank i, i + r times.
+TEST(ThreadGroupTest, ExchangesUnevenParts) {
+  ThreadGroup group(3);
+  ExpectAllOk(OnAllRanks(group, [&](Communicator& c) {
+    std::vector<float> in, want;
+    std::vector<int64_t> send, receive;
+    for (int32_t r = 0; r < 3; ++r) {
+      send.push_back(r + c.rank());
+      receive.push_back(r + c.rank());
+      in.insert(in.end(), static_cast<size_t>(send.back()), static_cast<float>(10 * c.rank() + r));
+      want.insert(want.end(), static_cast<size_t>(receive.back()),
+                  static_cast<float>(10 * r + c.rank()));
+    }
+    std::vector<float> out(want.size());
+    const absl::Status status = c.AllToAll(F32(in), send.data(), F32(out), receive.data(), {});
+    EXPECT_EQ(out, want);
+    return status;
+  }));
+}
+
+TEST(ThreadGroupTest, CountsThatDisagreeAreAnError) {
+  ThreadGroup group(2);
+  const std::vector<absl::Status> statuses = OnAllRanks(group, [&](Communicator& c) {
+    std::vector<float> in(3), out(2);
+    const int64_t send[] = {1, 2};
+    const int64_t receive[] = {1, 1};
+    return c.AllToAll(F32(in), send, F32(out), receive, {});
+  });
+  EXPECT_TRUE(statuses[0].ok());  // it gets what it asked for
+  EXPECT_NE(std::string(statuses[1].message()).find("counts"), std::string::npos);
+}
+
 TEST(ThreadGroupTest, GathersUnevenPartsAndBroadcasts) {
   ThreadGroup group(3);
   const int64_t counts[] = {2, 0, 3};

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),
-      scheduler_(std::make_unique<Scheduler>(options_.scheduler)),
+      scheduler_(std::make_unique<DataParallelScheduler>(options_.scheduler)),
       down_reason_(absl::UnavailableError("LOADING: no group of workers has formed yet")) {
   thread_ = std::thread([this] { Run(); });
 }
@@ -67,8 +67,9 @@ absl::Status Engine::Submit(Request request, std::shared_ptr<TokenSink> sink) {
   std::lock_guard lock(mu_);
   if (draining_) return absl::UnavailableError("DRAINING: the server is shutting down");
   if (!up_) return down_reason_;
+  const SchedulerConfig& config = options_.scheduler;
   const int64_t limit =
-      static_cast<int64_t>(options_.scheduler.max_waiting) + options_.scheduler.max_num_seqs;
+      int64_t{config.data_parallel_size} * (int64_t{config.max_waiting} + config.max_num_seqs);
   if (live_ >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue is full: ", live_, " sequences are running or waiting"));
@@ -172,7 +173,7 @@ void Engine::Handle(NewExecutor& m) {
   if (executor_ != nullptr) LoseExecutor(absl::UnavailableError("the workers were replaced"));
   DeliverEvents();
   AddCounters(retired_, scheduler_->stats());
-  scheduler_ = std::make_unique<Scheduler>(m.config);
+  scheduler_ = std::make_unique<DataParallelScheduler>(m.config);
   executor_ = std::move(m.executor);
   std::lock_guard lock(mu_);
   up_ = true;

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "engine/request/request.h"
 #include "engine/runtime/step_executor.h"
+#include "engine/scheduler/data_parallel_scheduler.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace millrace {
@@ -123,7 +124,7 @@ class Engine final {
 
   // Engine thread only.
   EngineOptions options_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<DataParallelScheduler> scheduler_;
   std::unique_ptr<StepExecutor> executor_;
   absl::flat_hash_map<SequenceId, std::shared_ptr<TokenSink>> sinks_;
   struct Flight {

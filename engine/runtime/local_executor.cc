@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -39,7 +40,7 @@ absl::Status MostTelling(const std::vector<absl::Status>& by_rank) {
 // One rank: a thread that runs tasks in order, and what those tasks work on.
 class LocalExecutor::Rank final {
  public:
-  explicit Rank(Communicator& comm) : comm_(comm), thread_([this] { Loop(); }) {}
+  explicit Rank(const RankGroups& groups) : groups_(groups), thread_([this] { Loop(); }) {}
 
   ~Rank() {
     {
@@ -73,18 +74,22 @@ class LocalExecutor::Rank final {
     if (config.device == DeviceType::kCuda) {
       ASSIGN_OR_RETURN(device_, CreateCudaDevice(config.cuda_device));
     } else {
-      ASSIGN_OR_RETURN(device_, CpuDevice::Create(std::max(1, config.threads / comm_.size())));
+      ASSIGN_OR_RETURN(device_,
+                       CpuDevice::Create(std::max(1, config.threads / groups_.world.size())));
     }
     // The threads' group works on host memory; a rank on a GPU is alone.
-    Communicator* comm = &comm_;
-    if (comm_.size() == 1) comm = &single_.emplace(*device_);
-    ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, *comm, progress));
+    if (groups_.world.size() == 1) {
+      ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_,
+                                                    single_.emplace(*device_), progress));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(runner_, ModelRunner::Create(config.runner, *device_, groups_, progress));
     return absl::OkStatus();
   }
 
   // REQUIRES: Load() succeeded.
   ModelRunner& runner() { return *runner_; }
-  Communicator& comm() { return comm_; }
+  bool is_first() const { return groups_.world.rank() == 0; }
 
  private:
   bool StepIsOut() const { return runner_ != nullptr && runner_->in_flight() > 0; }
@@ -130,12 +135,15 @@ class LocalExecutor::Rank final {
   }
 
   void Finish(absl::StatusOr<StepResult> result) {
-    if (!result.ok()) comm_.Abort();  // the peers must not wait for this rank
+    if (!result.ok()) {  // the peers must not wait for this rank
+      groups_.tensor.Abort();
+      groups_.world.Abort();
+    }
     results_.push_back(std::move(result));
     changed_.notify_all();
   }
 
-  Communicator& comm_;
+  const RankGroups groups_;
   std::unique_ptr<Device> device_;    // made and used by the rank's thread
   std::optional<SingleRank> single_;  // likewise, like the next
   std::unique_ptr<ModelRunner> runner_;
@@ -158,14 +166,27 @@ absl::Status LocalExecutor::OnAllRanks(const Body& body) {
   return MostTelling(statuses);
 }
 
-LocalExecutor::LocalExecutor(int32_t ranks) : group_(ranks) {
-  for (int32_t r = 0; r < ranks; ++r) {
-    ranks_.push_back(std::make_unique<Rank>(group_.communicator(r)));
+LocalExecutor::LocalExecutor(int32_t tensor_size, int32_t data_size)
+    : tensor_size_(tensor_size), world_(tensor_size * data_size) {
+  for (int32_t group = 0; data_size > 1 && group < data_size; ++group) {
+    tensor_groups_.push_back(std::make_unique<ThreadGroup>(tensor_size));
+  }
+  for (int32_t r = 0; r < world_.size(); ++r) {
+    Communicator& world = world_.communicator(r);
+    Communicator& tensor =
+        tensor_groups_.empty()
+            ? world
+            : tensor_groups_[static_cast<size_t>(r / tensor_size)]->communicator(r % tensor_size);
+    RankGroups groups(tensor, world);
+    groups.sharing_memory = world_.size();
+    ranks_.push_back(std::make_unique<Rank>(groups));
   }
 }
 
 LocalExecutor::~LocalExecutor() {
-  if (launched_ > 0) group_.communicator(0).Abort();
+  if (launched_ == 0) return;
+  world_.communicator(0).Abort();
+  for (const auto& group : tensor_groups_) group->communicator(0).Abort();
 }
 
 absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
@@ -175,14 +196,17 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
         absl::StrCat("tensor_parallel_size = ", config.tensor_parallel_size,
                      ", threads = ", config.threads, ", want at least 1 of each"));
   }
-  if (config.device == DeviceType::kCuda && config.tensor_parallel_size != 1) {
-    return absl::UnimplementedError(
-        "tensor parallelism over GPUs needs a process for each rank: start workers");
+  const int32_t groups = config.runner.data_parallel_size;
+  if (groups < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data_parallel_size = ", groups, ", want at least 1"));
   }
-  std::unique_ptr<LocalExecutor> executor(new LocalExecutor(config.tensor_parallel_size));
-  RETURN_IF_ERROR(executor->OnAllRanks([&](Rank& rank) {
-    return rank.Load(config, rank.comm().rank() == 0 ? progress : LoadProgress());
-  }));
+  if (config.device == DeviceType::kCuda && config.tensor_parallel_size * groups != 1) {
+    return absl::UnimplementedError("several GPUs need a process for each rank: start workers");
+  }
+  std::unique_ptr<LocalExecutor> executor(new LocalExecutor(config.tensor_parallel_size, groups));
+  RETURN_IF_ERROR(executor->OnAllRanks(
+      [&](Rank& rank) { return rank.Load(config, rank.is_first() ? progress : LoadProgress()); }));
   for (std::unique_ptr<Rank>& rank : executor->ranks_) {
     ASSIGN_OR_RETURN(RankMemory memory, rank->runner().memory());
     executor->memory_.push_back(memory);
@@ -194,8 +218,8 @@ absl::StatusOr<std::unique_ptr<LocalExecutor>> LocalExecutor::Create(
 absl::Status LocalExecutor::AllocateCache(int32_t num_pages,
                                           const DecodeGraphs::Progress& progress) {
   return OnAllRanks([&](Rank& rank) {
-    return rank.runner().AllocateCache(
-        num_pages, rank.comm().rank() == 0 ? progress : DecodeGraphs::Progress());
+    return rank.runner().AllocateCache(num_pages,
+                                       rank.is_first() ? progress : DecodeGraphs::Progress());
   });
 }
 
@@ -215,15 +239,19 @@ absl::StatusOr<StepResult> LocalExecutor::Collect() {
   MR_CHECK_GT(launched_, 0);
   --launched_;
   std::vector<absl::Status> statuses;
-  StepResult first;
+  StepResult all;
   for (size_t r = 0; r < ranks_.size(); ++r) {
     absl::StatusOr<StepResult> result = ranks_[r]->Take();
     statuses.push_back(result.status());
-    if (r == 0 && result.ok()) first = *std::move(result);
+    if (!result.ok() || r % static_cast<size_t>(tensor_size_) != 0) continue;
+    // A plan has its sequences by group.
+    all.step = result->step;
+    std::move(result->sequences.begin(), result->sequences.end(),
+              std::back_inserter(all.sequences));
   }
   failure_ = MostTelling(statuses);
   RETURN_IF_ERROR(failure_);
-  return first;
+  return all;
 }
 
 }  // namespace millrace

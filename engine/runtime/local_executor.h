@@ -20,7 +20,7 @@ namespace millrace {
 
 struct LocalExecutorConfig {
   RunnerConfig runner;
-  int32_t tensor_parallel_size = 1;
+  int32_t tensor_parallel_size = 1;  // of each of runner.data_parallel_size groups
   DeviceType device = DeviceType::kCpu;
   int32_t threads = 1;      // CPU threads of all ranks together; each rank gets at least one
   int32_t cuda_device = 0;  // CUDA, which takes one rank here: more are processes of their own
@@ -36,7 +36,7 @@ class LocalExecutor final : public StepExecutor {
   // Ends running steps with an error and joins the threads.
   ~LocalExecutor() override;
 
-  // By rank.
+  // By rank, group after group.
   const std::vector<RankMemory>& memory() const { return memory_; }
   const ModelConfig& model_config() const { return model_config_; }
 
@@ -50,13 +50,15 @@ class LocalExecutor final : public StepExecutor {
  private:
   class Rank;
 
-  explicit LocalExecutor(int32_t ranks);
+  LocalExecutor(int32_t tensor_size, int32_t data_size);
   // Runs on every rank's thread and waits; the most telling error of all ranks.
   template <typename Body>
   absl::Status OnAllRanks(const Body& body);
 
-  ThreadGroup group_;
-  std::vector<std::unique_ptr<Rank>> ranks_;  // after group_: its threads use it
+  const int32_t tensor_size_;
+  ThreadGroup world_;
+  std::vector<std::unique_ptr<ThreadGroup>> tensor_groups_;  // none where the world is the only one
+  std::vector<std::unique_ptr<Rank>> ranks_;  // after the groups: its threads use them
   std::vector<RankMemory> memory_;
   ModelConfig model_config_;
   int32_t launched_ = 0;  // and not collected

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/config/parse.h"
 #include "engine/weights/checkpoint_source.h"
 #include "engine/weights/dummy_source.h"
@@ -23,9 +24,9 @@ absl::Status CheckConfig(const RunnerConfig& c) {
     return absl::InvalidArgumentError(
         absl::StrCat("dtype ", std::string(DTypeName(c.dtype)), ", want float32 or bfloat16"));
   }
-  if (c.kv_dtype != DType::kF32 && c.kv_dtype != DType::kBF16) {
+  if (c.kv_dtype != DType::kF32 && c.kv_dtype != DType::kBF16 && c.kv_dtype != DType::kU8) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "kv cache dtype ", std::string(DTypeName(c.kv_dtype)), ", want float32 or bfloat16"));
+        "kv cache dtype ", std::string(DTypeName(c.kv_dtype)), ", want float32, bfloat16 or fp8"));
   }
   if (c.page_tokens < 1) return bad("page_tokens", c.page_tokens, "at least 1");
   if (c.max_num_seqs < 1) return bad("max_num_seqs", c.max_num_seqs, "at least 1");
@@ -49,10 +50,12 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenWeights(const RunnerConfig& co
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(const RunnerConfig& config,
-                                                                 Device& device, Communicator& comm,
+                                                                 Device& device,
+                                                                 const RankGroups& groups,
                                                                  const LoadProgress& progress) {
   RETURN_IF_ERROR(CheckConfig(config));
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, device, comm));
+  MR_CHECK_EQ(groups.data_parallel_size(), config.data_parallel_size);
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(config, device, groups));
   ASSIGN_OR_RETURN(runner->stream_, device.CreateStream());
   RETURN_IF_ERROR(runner->Load(progress));
   RETURN_IF_ERROR(runner->AllocateBuffers());
@@ -70,11 +73,54 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
   ASSIGN_OR_RETURN(model_config_, LoadModelConfig(config_.model_dir));
   const ModelPlacement placement = {.weight_dtype = config_.dtype,
                                     .kv_dtype = config_.kv_dtype,
+                                    .numerics = config_.numerics,
+                                    .expert_parallel = config_.expert_parallel,
                                     .rank = comm_.rank(),
-                                    .size = comm_.size()};
+                                    .size = comm_.size(),
+                                    .world_rank = groups_.world.rank(),
+                                    .world_size = groups_.world.size()};
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, OpenWeights(config_, model_config_));
-  ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, progress));
-  return loaded_.model->cache_spec().Validate(config_.page_tokens);
+  const LoadHooks hooks = {
+      .check = [this](const LoadedModel& planned) { return CheckRoom(planned); },
+      .progress = progress};
+  ASSIGN_OR_RETURN(loaded_, LoadModel(model_config_, placement, *source, device_, hooks));
+  return absl::OkStatus();
+}
+
+absl::Status ModelRunner::CheckRoom(const LoadedModel& planned) const {
+  const CacheSpec& spec = planned.model->cache_spec();
+  RETURN_IF_ERROR(spec.Validate(config_.page_tokens));
+  ASSIGN_OR_RETURN(const DeviceProperties properties, device_.Properties());
+  const LargestStep step = Largest(/*logit_rows=*/config_.max_num_seqs);
+  const int64_t activations =
+      planned.model->WorkspaceBytes(device_, step) +
+      step.tokens * planned.model->hidden_size() * DTypeBytes(ActivationDType(device_.type())) +
+      spec.bytes_per_slot() * config_.max_num_seqs;
+  const int64_t pages = Limits(/*num_pages=*/0).max_pages_per_sequence();
+  const int64_t cache = pages * spec.bytes_per_page(config_.page_tokens);
+  const int64_t needed = planned.weight_bytes + activations + cache;
+  const int32_t sharing = groups_.sharing_memory;
+  if (needed <= properties.free_bytes / sharing) return absl::OkStatus();
+  const auto gib = [](int64_t bytes) {
+    return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+  };
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model needs ", gib(needed), " of memory on this rank (of ", groups_.world.size(),
+      ") and ", gib(properties.free_bytes), " are available",
+      sharing > 1 ? absl::StrCat(" to ", sharing, " ranks") : "", " (", properties.name,
+      "): weights ", gib(planned.weight_bytes), ", activations ", gib(activations),
+      ", cache of one sequence ", gib(cache), ". Raise --tensor-parallel-size (now ", comm_.size(),
+      ") to split the weights, lower --max-num-batched-tokens (now ",
+      config_.max_num_batched_tokens, ") for the activations, or --max-model-len (now ",
+      config_.max_model_len, ") for the cache"));
+}
+
+LargestStep ModelRunner::Largest(int64_t logit_rows) const {
+  const PlanLimits limits = Limits(/*num_pages=*/0);
+  return {.tokens = limits.max_num_batched_tokens,
+          .sequences = limits.max_num_seqs,
+          .logit_rows = logit_rows,
+          .sequence_tokens = int64_t{limits.max_pages_per_sequence()} * limits.page_tokens};
 }
 
 PlanLimits ModelRunner::Limits(int32_t num_pages) const {
@@ -83,7 +129,14 @@ PlanLimits ModelRunner::Limits(int32_t num_pages) const {
           .max_model_len = config_.max_model_len,
           .page_tokens = config_.page_tokens,
           .num_pages = num_pages,
-          .vocab_size = model_config_.vocab_size};
+          .vocab_size = model_config_.vocab_size,
+          .may_idle = config_.data_parallel_size > 1};
+}
+
+KvCache::Size ModelRunner::CacheSize(int32_t num_pages) const {
+  return {.page_tokens = config_.page_tokens,
+          .num_pages = num_pages,
+          .num_slots = config_.max_num_seqs};
 }
 
 absl::Status ModelRunner::AllocateBuffers() {
@@ -101,8 +154,7 @@ absl::Status ModelRunner::AllocateBuffers() {
   sample_rows_.emplace(device_);
   ASSIGN_OR_RETURN(outputs_, StepOutputs::Create(model, limits, device_, LogitsBytes()));
 
-  const LargestStep step = {
-      .tokens = tokens, .sequences = limits.max_num_seqs, .logit_rows = outputs_->max_rows()};
+  const LargestStep step = Largest(outputs_->max_rows());
   ASSIGN_OR_RETURN(attention_target_, PagedAttentionTargetOf(device_));
   ASSIGN_OR_RETURN(staging_,
                    StepStaging::Create(
@@ -126,25 +178,30 @@ int64_t ModelRunner::LogitsBytes() const {
 
 absl::StatusOr<RankMemory> ModelRunner::memory() const {
   ASSIGN_OR_RETURN(const DeviceProperties properties, device_.Properties());
+  const CacheSpec& spec = loaded_.model->cache_spec();
+  // Allocated with the pages, but of a size that does not depend on them.
+  const int64_t slot_bytes = spec.bytes_per_slot() * config_.max_num_seqs;
   return RankMemory{
       .weight_bytes = loaded_.weight_bytes,
       .workspace_bytes = workspace_memory_.bytes() + hidden_memory_.bytes() +
                          samples_memory_.bytes() + staging_->bytes() + outputs_->bytes() +
-                         graph_bytes_,
-      .bytes_per_page = loaded_.model->cache_spec().bytes_per_page(config_.page_tokens),
-      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_)};
+                         graph_bytes_ + slot_bytes,
+      .bytes_per_page = spec.bytes_per_page(config_.page_tokens),
+      .available_bytes = std::max<int64_t>(0, properties.free_bytes - graph_bytes_ - slot_bytes),
+      .skipped_tensors = loaded_.skipped_tensors};
 }
 
 absl::Status ModelRunner::AllocateCache(int32_t num_pages, const DecodeGraphs::Progress& progress) {
   if (cache_.has_value()) return absl::FailedPreconditionError("the KV cache is allocated already");
-  ASSIGN_OR_RETURN(cache_, KvCache::Allocate(loaded_.model->cache_spec(), config_.page_tokens,
-                                             num_pages, device_));
+  ASSIGN_OR_RETURN(cache_,
+                   KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(num_pages), device_));
   slots_.emplace(Limits(num_pages));
   return CaptureGraphs(GraphSizes(), *cache_, progress, graphs_);
 }
 
 std::vector<int32_t> ModelRunner::GraphSizes() const {
-  if (!device_.has_graphs() || config_.enforce_eager) return {};
+  // Groups have batches of different sizes, and a captured exchange one.
+  if (!device_.has_graphs() || config_.enforce_eager || config_.data_parallel_size > 1) return {};
   std::vector<int32_t> sizes = config_.cuda_graph_sizes;
   if (sizes.empty()) sizes = DefaultGraphSizes(config_.max_num_seqs);
   const int32_t most =
@@ -157,7 +214,7 @@ absl::Status ModelRunner::MeasureGraphs() {
   const std::vector<int32_t> sizes = GraphSizes();
   if (sizes.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const KvCache cache,
-                   KvCache::Allocate(loaded_.model->cache_spec(), config_.page_tokens, 1, device_));
+                   KvCache::Allocate(loaded_.model->cache_spec(), CacheSize(1), device_));
   const int32_t largest[] = {*std::max_element(sizes.begin(), sizes.end())};
   DecodeGraphs warm_up;  // libraries take memory of their own at their first use
   RETURN_IF_ERROR(CaptureGraphs(largest, cache, {}, warm_up));
@@ -226,21 +283,35 @@ absl::Status ModelRunner::StagePlanAndFlush(ForwardBatch& batch) {
   const int64_t room = loaded_.model->AttentionPlanBytes(
       attention_target_, {.tokens = batch.num_tokens(),
                           .sequences = static_cast<int64_t>(batch.host_kv_len.size()),
-                          .logit_rows = 0});
+                          .logit_rows = 0,
+                          .sequence_tokens = config_.max_model_len});
   const StepStaging::Block block = staging_->Take(room);
   if (bytes > 0) WritePagedAttentionPlan(attention_plan_, block.host);
   batch.attention_plan_data = TensorView::Of(block.device, DType::kU8, {room}, device_.type());
   return staging_->Flush(bytes, stream_);
 }
 
-absl::Status ModelRunner::Launch(const StepPlan& plan) {
+absl::StatusOr<StepPlan> ModelRunner::OwnPart(const StepPlan& plan) const {
+  StepPlan own = {.step = plan.step, .sequences = {}};
+  for (const SequencePlan& s : plan.sequences) {
+    if (s.group < 0 || s.group >= config_.data_parallel_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step ", plan.step, ": group ", s.group, ", want 0 to ", config_.data_parallel_size - 1));
+    }
+    if (s.group == groups_.data_parallel_rank()) own.sequences.push_back(s);
+  }
+  return own;
+}
+
+absl::Status ModelRunner::Launch(const StepPlan& whole) {
   if (!cache_.has_value()) {
     return absl::FailedPreconditionError("a step before the KV cache was allocated");
   }
   if (in_flight() >= kStepsInFlight) {
     return absl::FailedPreconditionError(
-        absl::StrCat("step ", plan.step, ": ", in_flight(), " steps wait to be collected"));
+        absl::StrCat("step ", whole.step, ": ", in_flight(), " steps wait to be collected"));
   }
+  ASSIGN_OR_RETURN(const StepPlan plan, OwnPart(whole));
   RETURN_IF_ERROR(slots_->Validate(plan));
   if (NeedsRecords(plan)) RETURN_IF_ERROR(FinishAll());
   slots_->Apply(plan);
@@ -265,12 +336,19 @@ absl::Status ModelRunner::Launch(const StepPlan& plan) {
 }
 
 absl::StatusOr<PendingOutputs> ModelRunner::LaunchEager(const StepPlan& plan) {
+  PendingOutputs idle;
+  idle.result.step = plan.step;
+  if (plan.sequences.empty() && !JoinsIdleSteps()) return idle;
   ASSIGN_OR_RETURN(const Staged step, Stage(plan, ShapeOf(plan, *slots_), /*padded_rows=*/0));
   const OpContext op = Op();
-  ForwardContext ctx = {
-      .op = op, .comm = comm_, .cache = *cache_, .attention_plan = attention_plan_};
+  ForwardContext ctx = {.op = op,
+                        .comm = comm_,
+                        .cache = *cache_,
+                        .attention_plan = attention_plan_,
+                        .world = config_.data_parallel_size > 1 ? &groups_.world : nullptr};
   const TensorView hidden = hidden_.Rows(0, step.batch.num_tokens());
   RETURN_IF_ERROR(loaded_.model->Forward(ctx, step.batch, hidden));
+  if (plan.sequences.empty()) return idle;
   return outputs_->Enqueue(ctx, plan, *slots_, hidden, step.rows);
 }
 

@@ -29,15 +29,17 @@
 
 namespace millrace {
 
-// Worker thread. Borrows device and communicator, which must outlive it. All ranks of a group get
-// the same config, the same number of pages and the same plans in the same order.
+// Worker thread. Borrows device and communicators, which must outlive it. All ranks, of all groups,
+// get the same config, the same number of pages and the same plans in the same order; a rank runs
+// the sequences of its own group and answers for them alone.
 class ModelRunner final {
  public:
   // Loads this rank's part of the model and allocates everything but the cache, for the largest
   // step that `config` allows. `progress` may be empty. Errors say what to change: InvalidArgument
   // (config, checkpoint, split), NotFound (files), ResourceExhausted (memory).
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(const RunnerConfig& config,
-                                                             Device& device, Communicator& comm,
+                                                             Device& device,
+                                                             const RankGroups& groups,
                                                              const LoadProgress& progress);
   ~ModelRunner();
 
@@ -74,17 +76,27 @@ class ModelRunner final {
     bool finished = false;  // pending.result is complete and recorded
   };
 
-  ModelRunner(const RunnerConfig& config, Device& device, Communicator& comm)
-      : config_(config), device_(device), comm_(comm) {}
+  ModelRunner(const RunnerConfig& config, Device& device, const RankGroups& groups)
+      : config_(config), device_(device), groups_(groups), comm_(groups.tensor) {}
 
   absl::Status Load(const LoadProgress& progress);
+  // ResourceExhausted with the plan when the device has no room for `planned`, a step's buffers
+  // and one sequence of max_model_len.
+  absl::Status CheckRoom(const LoadedModel& planned) const;
+  LargestStep Largest(int64_t logit_rows) const;
   absl::Status AllocateBuffers();
   PlanLimits Limits(int32_t num_pages) const;
+  KvCache::Size CacheSize(int32_t num_pages) const;
   std::vector<int32_t> GraphSizes() const;
   // What the graphs will take, by capturing the largest on a cache of one page.
   absl::Status MeasureGraphs();
   absl::Status CaptureGraphs(absl::Span<const int32_t> sizes, const KvCache& cache,
                              const DecodeGraphs::Progress& progress, DecodeGraphs& graphs);
+
+  // What of a plan is this group's.
+  absl::StatusOr<StepPlan> OwnPart(const StepPlan& plan) const;
+  // Whether a step without sequences has to be run for the other groups' sake.
+  bool JoinsIdleSteps() const { return config_.expert_parallel; }
 
   OpContext Op() { return {.device = device_, .stream = stream_, .workspace = workspace_}; }
   int64_t LogitsBytes() const;
@@ -115,7 +127,8 @@ class ModelRunner final {
 
   const RunnerConfig config_;
   Device& device_;
-  Communicator& comm_;
+  const RankGroups groups_;
+  Communicator& comm_;  // groups_.tensor
   ModelConfig model_config_;
   Stream stream_;
   LoadedModel loaded_;

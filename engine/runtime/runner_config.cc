@@ -16,4 +16,22 @@ std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs) {
   return sizes;
 }
 
+std::string_view CacheDTypeName(DType dtype) {
+  return dtype == DType::kU8 ? "fp8" : DTypeName(dtype);
+}
+
+std::optional<DType> CacheDTypeFromName(std::string_view name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kU8}) {
+    if (CacheDTypeName(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+std::optional<Numerics> NumericsFromName(std::string_view name) {
+  for (const Numerics numerics : {Numerics::kReference, Numerics::kServing}) {
+    if (NumericsName(numerics) == name) return numerics;
+  }
+  return std::nullopt;
+}
+
 }  // namespace millrace

@@ -4,9 +4,12 @@
 #define ENGINE_RUNTIME_RUNNER_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/config/numerics.h"
 #include "kernels/core/dtype.h"
 
 namespace millrace {
@@ -17,7 +20,11 @@ struct RunnerConfig {
   std::string model_dir;  // Hugging Face folder
   LoadFormat load_format = LoadFormat::kSafetensors;
   DType dtype = DType::kBF16;     // of weights in memory: f32 or bf16
-  DType kv_dtype = DType::kBF16;  // of cache rows: f32 or bf16
+  DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for a model's own FP8 rows
+  Numerics numerics = Numerics::kReference;
+  bool expert_parallel = false;  // whole experts by rank instead of a part of each
+  // Groups of ranks with a batch each, which step together. Sizes below are of one group.
+  int32_t data_parallel_size = 1;
   int32_t page_tokens = 16;
   int32_t max_num_seqs = 64;              // slots
   int32_t max_num_batched_tokens = 2048;  // tokens of one step
@@ -33,12 +40,18 @@ struct RunnerConfig {
 // is smaller: a batch is padded by an eighth at most from 64 on.
 std::vector<int32_t> DefaultGraphSizes(int32_t max_num_seqs);
 
+// As --kv-cache-dtype and --numerics spell them.
+std::string_view CacheDTypeName(DType dtype);
+std::optional<DType> CacheDTypeFromName(std::string_view name);
+std::optional<Numerics> NumericsFromName(std::string_view name);
+
 // What a rank reports once its weights are loaded, before the cache is sized.
 struct RankMemory {
   int64_t weight_bytes = 0;
-  int64_t workspace_bytes = 0;  // activations and scratch at their largest
+  int64_t workspace_bytes = 0;  // activations, scratch and per-sequence state at their largest
   int64_t bytes_per_page = 0;   // cache of all layers, this rank
   int64_t available_bytes = 0;  // free for the cache
+  int64_t skipped_tensors = 0;  // of the checkpoint, that the model does not use
 };
 
 }  // namespace millrace

@@ -165,7 +165,7 @@ absl::Status SlotTable::Validate(const StepPlan& plan) const {
   };
   if (last_step_ >= 0 && plan.step != last_step_ + 1) return in_step("follows step ", last_step_);
   if (plan.step < 0) return in_step("want a step >= 0");
-  if (plan.sequences.empty()) return in_step("no sequences");
+  if (plan.sequences.empty() && !limits_.may_idle) return in_step("no sequences");
   if (plan.sequences.size() > slots_.size()) {
     return in_step(plan.sequences.size(), " sequences, want at most ", slots_.size());
   }

@@ -21,6 +21,7 @@ struct PlanLimits {
   int32_t page_tokens = 0;
   int32_t num_pages = 0;
   int32_t vocab_size = 0;
+  bool may_idle = false;  // a step may have no sequences here: those of other groups run
 
   int32_t max_pages_per_sequence() const { return (max_model_len + page_tokens - 1) / page_tokens; }
 };

@@ -115,6 +115,7 @@ TEST(PackStepTest, PaddingHasNoQueriesAndWritesNothing) {
             (std::vector<int64_t>{3 * 4 + 1, 9 * 4, 9 * 4 + 1, -1, -1}));
   EXPECT_EQ(Values<int32_t>(batch.q_start), (std::vector<int32_t>{0, 1, 3, 3, 3}));
   EXPECT_EQ(Values<int32_t>(batch.kv_len), (std::vector<int32_t>{6, 2, 0, 0}));
+  EXPECT_EQ(Values<int32_t>(batch.state_slots), (std::vector<int32_t>{2, 0, -1, -1}));
   EXPECT_EQ(Values<int32_t>(batch.page_table),
             (std::vector<int32_t>{7, 3, -1, 9, -1, -1, -1, -1, -1, -1, -1, -1}));
   EXPECT_EQ(batch.host_q_start.back(), 3);

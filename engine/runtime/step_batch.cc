@@ -32,6 +32,7 @@ class Packer final {
     positions_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.tokens}, device);
     q_start_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences + 1}, device);
     kv_len_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences}, device);
+    state_slots_ = TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences}, device);
     page_table_ =
         TakeColumn<int32_t>(staging, DType::kI32, {shape.sequences, shape.table_pages}, device);
     q_start_.host[0] = 0;
@@ -40,7 +41,7 @@ class Packer final {
   void AddSequence(const SequencePlan& plan, const SlotTable& slots) {
     const Slot& slot = slots.slot(plan.slot);
     const int32_t tokens = plan.num_tokens();
-    EndSequence(tokens, plan.position + tokens, slot.pages);
+    EndSequence({tokens, plan.position + tokens, plan.slot}, slot.pages);
     const int32_t page_tokens = slots.limits().page_tokens;
     for (int32_t i = 0; i < tokens; ++i) {
       const int32_t position = plan.position + i;
@@ -52,12 +53,12 @@ class Packer final {
   }
 
   void AddWarmUp() {
-    EndSequence(1, 1, {0});
+    EndSequence({1, 1, -1}, {0});
     AddToken(0, 0, -1);
   }
 
   ForwardBatch Finish() {
-    while (sequences_ < shape_.sequences) EndSequence(0, 0, {});
+    while (sequences_ < shape_.sequences) EndSequence({0, 0, -1}, {});
     while (tokens_ < shape_.tokens) AddToken(0, 0, -1);
     ForwardBatch batch;
     batch.token_ids = token_ids_.view;
@@ -66,6 +67,7 @@ class Packer final {
     batch.page_table = page_table_.view;
     batch.q_start = q_start_.view;
     batch.kv_len = kv_len_.view;
+    batch.state_slots = state_slots_.view;
     const size_t b = static_cast<size_t>(shape_.sequences);
     batch.host_q_start = absl::MakeConstSpan(q_start_.host, b + 1);
     batch.host_kv_len = absl::MakeConstSpan(kv_len_.host, b);
@@ -79,9 +81,16 @@ class Packer final {
     return std::max(0, slot.last_token);
   }
 
-  void EndSequence(int32_t tokens, int32_t kv_len, const std::vector<int32_t>& pages) {
-    q_start_.host[sequences_ + 1] = q_start_.host[sequences_] + tokens;
-    kv_len_.host[sequences_] = kv_len;
+  struct SequenceRow {
+    int32_t tokens = 0;
+    int32_t kv_len = 0;
+    int32_t state_slot = -1;
+  };
+
+  void EndSequence(const SequenceRow& row, const std::vector<int32_t>& pages) {
+    q_start_.host[sequences_ + 1] = q_start_.host[sequences_] + row.tokens;
+    kv_len_.host[sequences_] = row.kv_len;
+    state_slots_.host[sequences_] = row.state_slot;
     int32_t* table = page_table_.host + sequences_ * shape_.table_pages;
     std::fill(std::copy(pages.begin(), pages.end(), table), table + shape_.table_pages, -1);
     ++sequences_;
@@ -97,7 +106,7 @@ class Packer final {
   const BatchShape& shape_;
   const DeviceType device_;
   Column<int64_t> cache_slots_;
-  Column<int32_t> token_ids_, positions_, q_start_, kv_len_, page_table_;
+  Column<int32_t> token_ids_, positions_, q_start_, kv_len_, state_slots_, page_table_;
   int64_t sequences_ = 0;  // so far
   int64_t tokens_ = 0;
 };
@@ -124,7 +133,7 @@ BatchShape LargestShape(const PlanLimits& limits) {
 int64_t PackedBytes(const BatchShape& s) {
   int64_t bytes = 0;
   for (const int64_t column : {s.tokens * 8, s.tokens * 4, s.tokens * 4, (s.sequences + 1) * 4,
-                               s.sequences * 4, s.sequences * s.table_pages * 4}) {
+                               s.sequences * 4, s.sequences * 4, s.sequences * s.table_pages * 4}) {
     bytes += StepStaging::Rounded(column);
   }
   return bytes;

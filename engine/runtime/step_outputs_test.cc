@@ -90,7 +90,7 @@ class StepOutputsTest : public testing::Test {
     const Buffer memory = *device_->Allocate(bytes);
     Workspace workspace(memory.data(), bytes);
     SingleRank comm(*device_);
-    const KvCache cache = *KvCache::Allocate(CacheSpec(), 1, 1, *device_);
+    const KvCache cache = *KvCache::Allocate(CacheSpec(), {1, 1, 0}, *device_);
     PagedAttentionPlan attention;
     const OpContext op = {.device = *device_, .stream = {}, .workspace = workspace};
     ForwardContext ctx = {.op = op, .comm = comm, .cache = cache, .attention_plan = attention};

@@ -19,9 +19,13 @@ bool ArrivesBefore(const Sequence* a, const Sequence* b) { return a->arrival < b
 
 absl::Status SchedulerConfig::Validate() const {
   const std::pair<const char*, int32_t> positive[] = {
-      {"page_tokens", page_tokens},     {"max_num_seqs", max_num_seqs},
-      {"max_model_len", max_model_len}, {"max_num_batched_tokens", max_num_batched_tokens},
-      {"max_waiting", max_waiting},     {"num_pages", num_pages}};
+      {"page_tokens", page_tokens},
+      {"max_num_seqs", max_num_seqs},
+      {"max_model_len", max_model_len},
+      {"max_num_batched_tokens", max_num_batched_tokens},
+      {"max_waiting", max_waiting},
+      {"num_pages", num_pages},
+      {"data_parallel_size", data_parallel_size}};
   for (const auto& [name, value] : positive) {
     if (value <= 0) {
       return absl::InvalidArgumentError(
@@ -188,6 +192,15 @@ bool Scheduler::WantsPendingPage(Sequence& seq) {
   ExtendKeys(seq, (seq.size() - 1) / config_.page_tokens);
   const size_t known = index_.Match(seq.keys).size();
   return known < seq.keys.size() && pending_keys_.contains(seq.keys[known]);
+}
+
+int32_t Scheduler::CachedTokens(const Request& request) const {
+  Sequence probe;
+  probe.request = request;
+  probe.tokens = request.prompt;
+  if (!config_.enable_prefix_caching || probe.needs_prompt_logits()) return 0;
+  ExtendKeys(probe, (probe.size() - 1) / config_.page_tokens);
+  return static_cast<int32_t>(index_.Match(probe.keys).size()) * config_.page_tokens;
 }
 
 bool Scheduler::Start(Sequence& seq) {

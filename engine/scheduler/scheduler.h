@@ -34,6 +34,7 @@ struct SchedulerConfig {
   int32_t max_chunk_tokens = 0;           // of one sequence in one step; 0 = no limit of its own
   int32_t max_model_len = 2048;           // prompt + output
   int32_t max_waiting = 4096;
+  int32_t data_parallel_size = 1;  // groups of ranks, each with all of the above
   bool enable_prefix_caching = true;
 
   // INVALID_ARGUMENT naming the field; one sequence of max_model_len must fit into the pages.
@@ -72,6 +73,9 @@ class Scheduler final {
   void Finish(SequenceId id, FinishReason reason, absl::Status status = absl::OkStatus());
   // Finish(kAbort, DEADLINE_EXCEEDED) for every sequence whose deadline is before `now`.
   void FinishExpired(absl::Time now);
+
+  // Of the request's prompt, what a sequence would find in the cache now.
+  int32_t CachedTokens(const Request& request) const;
 
   // The next step, or nothing when no sequence can advance before a Commit or an Admit.
   std::optional<StepPlan> Next();

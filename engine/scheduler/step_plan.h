@@ -25,7 +25,8 @@ struct SlotInit {
 };
 
 struct SequencePlan {
-  int32_t slot = 0;                // [0, max_num_seqs)
+  int32_t group = 0;               // [0, data_parallel_size): whose ranks run it
+  int32_t slot = 0;                // of that group, [0, max_num_seqs)
   std::optional<SlotInit> init;    // on the sequence's first step in this slot
   std::vector<int32_t> new_pages;  // appended to the slot's page table (emptied by init)
   int32_t position = 0;            // of the first token here = tokens already in the cache

@@ -30,6 +30,12 @@ absl::Status CheckpointSource::Read(std::string_view name, absl::Span<const Rang
   return ReadSlice(tensor, ranges, want, dst);
 }
 
+absl::Status CheckpointSource::ReadRaw(std::string_view name, absl::Span<const Range> ranges,
+                                       void* dst) const {
+  ASSIGN_OR_RETURN(const TensorInfo tensor, Find(name));
+  return ReadRawSlice(tensor, ranges, dst);
+}
+
 std::vector<std::string> CheckpointSource::Names() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : checkpoint_->tensors()) names.push_back(name);

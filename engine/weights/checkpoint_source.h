@@ -23,6 +23,8 @@ class CheckpointSource final : public WeightSource {
   absl::StatusOr<TensorInfo> Find(std::string_view name) const override;
   absl::Status Read(std::string_view name, absl::Span<const Range> ranges, DType want,
                     void* dst) const override;
+  absl::Status ReadRaw(std::string_view name, absl::Span<const Range> ranges,
+                       void* dst) const override;
   std::vector<std::string> Names() const override;
   absl::StatusOr<std::string> Fingerprint() const override;
 

@@ -12,19 +12,23 @@
 
 namespace millrace {
 
-// InvalidArgument, naming the tensor, unless it has rank 1 or 2 with one range a dimension, each
-// inside the shape, and `want` is kF32 or kBF16.
-absl::Status CheckSlice(const TensorInfo& tensor, absl::Span<const Range> ranges, DType want);
+// InvalidArgument, naming the tensor, unless it has rank 0, 1 or 2 with one range a dimension, each
+// inside the shape.
+absl::Status CheckSlice(const TensorInfo& tensor, absl::Span<const Range> ranges);
 
 // Elements of the box.
 int64_t SliceElements(absl::Span<const Range> ranges);
 
-// Copies the box `ranges` of `tensor` (F32, BF16 or F16) to `dst` as dense row-major `want`
-// elements. Narrowing rounds to nearest even; NaN stays NaN. Touches only the box's own bytes.
-// Errors as CheckSlice, and InvalidArgument for another stored type. Any thread.
+// Copies the box `ranges` of `tensor` to `dst` as dense row-major `want` elements: F32, BF16 and
+// F16 to kF32 or kBF16, I32 and I64 to kI32. Narrowing floats rounds to nearest even; NaN stays
+// NaN. Touches only the box's own bytes. Errors as CheckSlice, and InvalidArgument for other types
+// and for an integer that kI32 cannot hold. Any thread.
 // REQUIRES: `dst` has room for SliceElements(ranges).
 absl::Status ReadSlice(const TensorInfo& tensor, absl::Span<const Range> ranges, DType want,
                        void* dst);
+
+// As ReadSlice, of the stored bytes, for types of whole bytes.
+absl::Status ReadRawSlice(const TensorInfo& tensor, absl::Span<const Range> ranges, void* dst);
 
 // The float of IEEE half-precision bits, exact.
 float HalfToFloat(uint16_t bits);

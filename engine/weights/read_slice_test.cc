@@ -145,11 +145,55 @@ TEST(ReadSlice, AllConversions) {
   EXPECT_EQ(same, (std::vector<uint16_t>{0x3f80, 0xc049, 0x3380, 0x4780}));
 }
 
+TEST(ReadSlice, Scalars) {
+  const StoredTensor scalar(FileDType::kF32, {}, Float32Bits({2.5f}));
+  float out = 0;
+  ASSERT_TRUE(ReadSlice(scalar.info(), {}, DType::kF32, &out).ok());
+  EXPECT_EQ(out, 2.5f);
+  out = 0;
+  ASSERT_TRUE(ReadRawSlice(scalar.info(), {}, &out).ok());
+  EXPECT_EQ(out, 2.5f);
+}
+
+TEST(ReadSlice, IntegersBecomeInt32) {
+  const std::vector<int64_t> values = {0, -1, 7, 2147483647, -2147483648, 384};
+  const StoredTensor wide(FileDType::kI64, {2, 3}, values);
+  std::vector<int32_t> out(4);
+  const Range box[] = {{0, 2}, {1, 3}};
+  ASSERT_TRUE(ReadSlice(wide.info(), box, DType::kI32, out.data()).ok());
+  EXPECT_EQ(out, (std::vector<int32_t>{-1, 7, -2147483647 - 1, 384}));
+  const StoredTensor same(FileDType::kI32, {2, 2}, out);
+  std::vector<int32_t> again(2);
+  const Range row[] = {{1, 2}, {0, 2}};
+  ASSERT_TRUE(ReadSlice(same.info(), row, DType::kI32, again.data()).ok());
+  EXPECT_EQ(again, (std::vector<int32_t>{-2147483647 - 1, 384}));
+}
+
+TEST(ReadSlice, RawBytesOfEveryWidth) {
+  const Range box[] = {{1, 3}, {1, 2}};
+  const auto check = [&](FileDType dtype, auto values) {
+    const StoredTensor tensor(dtype, {3, 2}, values);
+    decltype(values) out(3, 9);
+    ASSERT_TRUE(ReadRawSlice(tensor.info(), box, out.data()).ok());
+    EXPECT_EQ(out, (decltype(values){values[3], values[5], 9}));  // and nothing past the box
+  };
+  for (const FileDType dtype : {FileDType::kF8E4M3, FileDType::kF8E8M0, FileDType::kI8}) {
+    check(dtype, std::vector<uint8_t>{0x7f, 0x80, 0xff, 0, 1, 0x55});
+  }
+  check(FileDType::kBF16, std::vector<uint16_t>{0x7fc1, 2, 3, 0xffff, 5, 6});
+  check(FileDType::kF32, std::vector<uint32_t>{0x7fc00001, 2, 3, 0xffffffff, 5, 6});
+  check(FileDType::kI64, std::vector<int64_t>{1, 2, 3, -1, 5, int64_t{1} << 60});
+  const StoredTensor fp4(FileDType::kF4, {2, 2}, std::vector<uint8_t>{1, 2});
+  EXPECT_NE(
+      ReadRawSlice(fp4.info(), {Range{0, 2}, Range{0, 2}}, nullptr).message().find("no whole"),
+      std::string::npos);
+}
+
 TEST(ReadSlice, Refusals) {
   const StoredTensor matrix(FileDType::kF32, {2, 2}, Float32Bits({1, 2, 3, 4}));
   const StoredTensor bytes(FileDType::kI8, {2}, std::vector<uint8_t>{1, 2});
   const StoredTensor cube(FileDType::kF32, {1, 1, 1}, Float32Bits({1}));
-  const StoredTensor scalar(FileDType::kF32, {}, Float32Bits({1}));
+  const StoredTensor wide(FileDType::kI64, {2}, std::vector<int64_t>{1, int64_t{1} << 31});
   const Range kAll = {0, 2};
   const struct {
     const StoredTensor& tensor;
@@ -164,7 +208,9 @@ TEST(ReadSlice, Refusals) {
       {matrix, {kAll, kAll}, DType::kF16, "cannot be read as float16"},
       {bytes, {kAll}, DType::kF32, "stored as I8, which cannot be read as float32"},
       {cube, {{0, 1}, {0, 1}, {0, 1}}, DType::kF32, "cannot take 3 ranges"},
-      {scalar, {}, DType::kF32, "cannot take 0 ranges of shape []"},
+      {bytes, {kAll}, DType::kI32, "stored as I8, which cannot be read as int32"},
+      {wide, {kAll}, DType::kI32, "holds a number that int32 cannot"},
+      {wide, {kAll}, DType::kF32, "stored as I64, which cannot be read as float32"},
   };
   for (const auto& c : kCases) {
     float out[8];

@@ -24,12 +24,17 @@ class WeightSource {
   // NotFound, naming the source, when there is no such tensor.
   virtual absl::StatusOr<TensorInfo> Find(std::string_view name) const = 0;
 
-  // Copies the box `ranges` (one range a dimension, rank 1 or 2) of tensor `name` to `dst` as
-  // dense row-major `want` elements (kF32 or kBF16; narrowing rounds to nearest even, NaN stays
-  // NaN). Reads only the bytes of that box. `dst` is host memory for all elements of the box.
-  // NotFound: no such tensor. InvalidArgument: ranges or types that do not fit.
+  // Copies the box `ranges` (one range a dimension, rank 0 to 2) of tensor `name` to `dst` as
+  // dense row-major `want` elements (floats as kF32 or kBF16; narrowing rounds to nearest even, NaN
+  // stays NaN; integers as kI32). Reads only the bytes of that box. `dst` is host memory for all
+  // elements of the box. NotFound: no such tensor. InvalidArgument: ranges or types that do not
+  // fit, or an integer outside kI32.
   virtual absl::Status Read(std::string_view name, absl::Span<const Range> ranges, DType want,
                             void* dst) const = 0;
+
+  // As Read, of the stored bytes.
+  virtual absl::Status ReadRaw(std::string_view name, absl::Span<const Range> ranges,
+                               void* dst) const = 0;
 
   // All names, sorted.
   virtual std::vector<std::string> Names() const = 0;

@@ -1,6 +1,4 @@
-// cuBLASLt's functions, found when a GPU is first used. Linked in the usual way the library would
-// be needed by every program that can use a GPU, also where there is none, and its thread-local
-// data would not fit the small stacks that other libraries give their threads.
+// cuBLASLt's functions, found when a GPU is first used (dynamic_library.h says why).
 #ifndef KERNELS_CUDA_CUBLAS_LT_LIBRARY_H_
 #define KERNELS_CUDA_CUBLAS_LT_LIBRARY_H_
 

@@ -8,6 +8,8 @@
 namespace millrace {
 namespace {
 
+constexpr OpTable<HyperConnectionBeginArgs> kBegin = {
+    .op = "HyperConnectionBegin", .cpu = HyperConnectionBeginCpu, .cuda = nullptr};
 constexpr OpTable<HyperConnectionInArgs> kIn = {
     .op = "HyperConnectionIn", .cpu = HyperConnectionInCpu, .cuda = nullptr};
 constexpr OpTable<HyperConnectionOutArgs> kOut = {
@@ -43,6 +45,17 @@ void BindMix(ShapeChecker& checker, const Args& args, const StreamSizes& sizes, 
 }
 
 }  // namespace
+
+absl::Status HyperConnectionBegin(const OpContext& ctx, const HyperConnectionBeginArgs& args) {
+  StreamSizes sizes;
+  ShapeChecker checker("HyperConnectionBegin", ctx.device.type());
+  BindStreams(checker, args.streams, sizes);
+  RETURN_IF_ERROR(checker.status());
+  checker.Bind("x", args.x, {&sizes.tokens, &sizes.width}, {args.streams.dtype});
+  RETURN_IF_ERROR(checker.status());
+  if (args.streams.empty()) return absl::OkStatus();
+  return RunOnDevice(kBegin, ctx, args);
+}
 
 absl::Status HyperConnectionIn(const OpContext& ctx, const HyperConnectionInArgs& args) {
   StreamSizes sizes;

@@ -13,6 +13,12 @@ namespace millrace {
 
 inline constexpr int64_t kMaxHyperStreams = 8;
 
+// streams[j] <- x for every j: the residual at its start.
+struct HyperConnectionBeginArgs {
+  TensorView x;        // [T, D] f32 or bf16; rows may be padded
+  TensorView streams;  // [T, S, D], dtype of x
+};
+
 // From a token's streams, flattened to S * D values z and with M = (2 + S) * S:
 //   m = fn . z / sqrt(mean(z^2) + norm_eps)                                     M values
 //   pre[j]  = sigmoid(m[j] * scale[0] + base[j]) + hc_eps
@@ -58,6 +64,7 @@ struct HyperConnectionHeadArgs {
 // InvalidArgument for operands that do not fit together, more than kMaxHyperStreams streams or a
 // parameter out of range, Unimplemented where the device has no kernel. A token's results depend on
 // that token alone, bit for bit. Worker thread.
+absl::Status HyperConnectionBegin(const OpContext& ctx, const HyperConnectionBeginArgs& args);
 absl::Status HyperConnectionIn(const OpContext& ctx, const HyperConnectionInArgs& args);
 absl::Status HyperConnectionOut(const OpContext& ctx, const HyperConnectionOutArgs& args);
 absl::Status HyperConnectionHead(const OpContext& ctx, const HyperConnectionHeadArgs& args);

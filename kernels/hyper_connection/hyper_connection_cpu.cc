@@ -98,6 +98,16 @@ void Sinkhorn(float* c, int64_t size, float eps, int32_t iterations) {
 }
 
 template <typename T>
+void CopyIn(const HyperConnectionBeginArgs& args, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    const T* x = args.x.as<T>() + t * args.x.stride(0);
+    for (int64_t j = 0; j < args.streams.dim(1); ++j) {
+      std::copy_n(x, args.streams.dim(2), Row<T>(args.streams, t, j));
+    }
+  }
+}
+
+template <typename T>
 void MixIn(const HyperConnectionInArgs& args, int64_t begin, int64_t end) {
   const int64_t streams = args.streams.dim(1);
   const float* base = args.base.as<float>();
@@ -174,6 +184,11 @@ absl::Status Run(const OpContext& ctx, const Args& args, int64_t products,
 }
 
 }  // namespace
+
+absl::Status HyperConnectionBeginCpu(const OpContext& ctx, const HyperConnectionBeginArgs& args) {
+  return Run(ctx, args, args.streams.dim(1) * args.streams.dim(2),
+             args.streams.dtype == DType::kBF16 ? CopyIn<BFloat16> : CopyIn<float>);
+}
 
 absl::Status HyperConnectionInCpu(const OpContext& ctx, const HyperConnectionInArgs& args) {
   return Run(ctx, args, args.fn.size(),

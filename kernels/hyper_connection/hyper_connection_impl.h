@@ -6,6 +6,7 @@
 
 namespace millrace {
 
+absl::Status HyperConnectionBeginCpu(const OpContext& ctx, const HyperConnectionBeginArgs& args);
 absl::Status HyperConnectionInCpu(const OpContext& ctx, const HyperConnectionInArgs& args);
 absl::Status HyperConnectionOutCpu(const OpContext& ctx, const HyperConnectionOutArgs& args);
 absl::Status HyperConnectionHeadCpu(const OpContext& ctx, const HyperConnectionHeadArgs& args);

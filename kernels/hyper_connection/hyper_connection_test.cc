@@ -368,6 +368,25 @@ TEST_P(HyperConnectionTest, NanStaysInItsToken) {
   }
 }
 
+TEST_P(HyperConnectionTest, BeginCopiesIntoEveryStream) {
+  for (const HyperConnectionCase& c : kHyperConnectionCases) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      TestRng rng(static_cast<uint64_t>(c.tokens + c.width));
+      GuardedTensor x(device(), dtype, {c.tokens, c.width}, c.row_padding);
+      GuardedTensor streams(device(), dtype, {c.tokens, c.streams, c.width}, c.row_padding);
+      x.SetNormal(rng);
+      ASSERT_TRUE(HyperConnectionBegin(ctx(), {.x = x.view(), .streams = streams.view()}).ok());
+      ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
+      Values want;
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        for (int64_t j = 0; j < c.streams; ++j) Append(want, Slice(x.Get(), t, c.width));
+      }
+      EXPECT_EQ(streams.Get(), want) << c.tokens << "x" << c.streams << "x" << c.width;
+      EXPECT_TRUE(AllIntact({&x, &streams}));
+    }
+  }
+}
+
 TEST_P(HyperConnectionTest, RefusesWhatDoesNotFit) {
   InTensors t(device(), {2, 4, 8, 0}, DType::kF32);
   const HyperConnectionInArgs good = t.Args({});
@@ -399,6 +418,9 @@ TEST_P(HyperConnectionTest, RefusesWhatDoesNotFit) {
                 {.out = bf16.view(), .post = good.post, .comb = good.comb, .streams = good.streams})
                 .message(),
             "HyperConnectionOut: out has dtype bfloat16, want float32");
+  EXPECT_EQ(
+      HyperConnectionBegin(ctx(), {.x = good.x.Cols(0, 7), .streams = good.streams}).message(),
+      "HyperConnectionBegin: x.dim(1) = 7, want 8");
   EXPECT_EQ(
       HyperConnectionOut(
           ctx(),

@@ -295,7 +295,10 @@ TEST(ChooseLinearCudaTest, FollowsTheTable) {
   EXPECT_EQ(shape(8, 132 * 32), 0);
   EXPECT_EQ(shape(8, 132 * 32 + 1), 1);
   EXPECT_EQ(shape(4, 6144), 1);
-  EXPECT_EQ(shape(8, 28672), 2);
+  EXPECT_EQ(shape(4, 28672), 2);
+  EXPECT_EQ(shape(5, 28672), -1);
+  EXPECT_EQ(shape(8, 128256), 2);
+  EXPECT_EQ(shape(8, 14336), 2);
   EXPECT_EQ(shape(9, 4096), 3);
   EXPECT_EQ(shape(16, 6144), -1);
   EXPECT_EQ(shape(17, 4096), -1);

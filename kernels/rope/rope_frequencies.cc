@@ -1,5 +1,6 @@
 #include "kernels/rope/rope_frequencies.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/status.h"
@@ -22,12 +23,18 @@ absl::Status Validate(const RopeFrequencyParams& p) {
   if (p.type == RopeType::kDefault) return absl::OkStatus();
   if (!(p.factor > 0) || !std::isfinite(p.factor)) return refuse("factor", p.factor, "above 0");
   if (p.type == RopeType::kLinear) return absl::OkStatus();
+  if (p.original_max_position <= 0) {
+    return refuse("original_max_position", p.original_max_position, "above 0");
+  }
+  if (p.type == RopeType::kYarn) {
+    if (!(p.theta > 1)) return refuse("theta", p.theta, "above 1");
+    if (!(p.beta_slow > 0)) return refuse("beta_slow", p.beta_slow, "above 0");
+    if (!(p.beta_fast > p.beta_slow)) return refuse("beta_fast", p.beta_fast, "above beta_slow");
+    return absl::OkStatus();
+  }
   if (!(p.low_freq_factor > 0)) return refuse("low_freq_factor", p.low_freq_factor, "above 0");
   if (!(p.high_freq_factor > p.low_freq_factor)) {
     return refuse("high_freq_factor", p.high_freq_factor, "above low_freq_factor");
-  }
-  if (p.original_max_position <= 0) {
-    return refuse("original_max_position", p.original_max_position, "above 0");
   }
   return absl::OkStatus();
 }
@@ -48,6 +55,23 @@ float Llama3(float frequency, const RopeFrequencyParams& p) {
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
 }
 
+// The pair, as a fraction of an index, that turns `turns` times over the original context.
+double YarnPair(double turns, const RopeFrequencyParams& p) {
+  return p.dim * std::log(p.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(p.theta));
+}
+
+// Of pair `pair`, whose plain frequency is 1 / `power`.
+float Yarn(int32_t pair, float power, const RopeFrequencyParams& p) {
+  const double low = std::max(std::floor(YarnPair(p.beta_fast, p)), 0.0);
+  double high = std::min<double>(std::ceil(YarnPair(p.beta_slow, p)), p.dim - 1);
+  if (high == low) high += 0.001;  // a step, not a division by zero
+  const float ramp =
+      (static_cast<float>(pair) - static_cast<float>(low)) / static_cast<float>(high - low);
+  const float kept = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
+  const float divided = 1.0f / (static_cast<float>(p.factor) * power);
+  return divided * (1.0f - kept) + 1.0f / power * kept;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<float>> RopeFrequencies(const RopeFrequencyParams& params) {
@@ -56,7 +80,8 @@ absl::StatusOr<std::vector<float>> RopeFrequencies(const RopeFrequencyParams& pa
   out.reserve(static_cast<size_t>(params.dim / 2));
   for (int32_t i = 0; i < params.dim; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(params.dim);
-    const float frequency = 1.0f / std::pow(static_cast<float>(params.theta), exponent);
+    const float power = std::pow(static_cast<float>(params.theta), exponent);
+    const float frequency = 1.0f / power;
     switch (params.type) {
       case RopeType::kDefault:
         out.push_back(frequency);
@@ -66,6 +91,9 @@ absl::StatusOr<std::vector<float>> RopeFrequencies(const RopeFrequencyParams& pa
         break;
       case RopeType::kLlama3:
         out.push_back(Llama3(frequency, params));
+        break;
+      case RopeType::kYarn:
+        out.push_back(Yarn(i / 2, power, params));
         break;
     }
   }

@@ -1,5 +1,6 @@
 #include "kernels/rope/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -232,6 +233,59 @@ TEST(RopeFrequenciesTest, Llama3ParametersMatter) {
   EXPECT_NE(*RopeFrequencies(p), want);
 }
 
+TEST(RopeFrequenciesTest, YarnKeepsHighDividesLowAndBlendsBetween) {
+  // DeepSeek-V4: pairs up to 15 keep their frequency, from 25 on it is divided.
+  const RopeFrequencyParams params{.type = RopeType::kYarn,
+                                   .dim = 64,
+                                   .theta = 160000,
+                                   .factor = 16,
+                                   .original_max_position = 65536};
+  const auto got = RopeFrequencies(params);
+  ASSERT_TRUE(got.ok());
+  ASSERT_EQ(got->size(), 32u);
+  for (size_t i = 0; i < 32; ++i) {
+    const double f = std::pow(1.6e5, -2.0 * static_cast<double>(i) / 64);
+    const double divided = std::clamp((static_cast<double>(i) - 15) / 10, 0.0, 1.0);
+    const double want = f / 16 * divided + f * (1 - divided);
+    EXPECT_NEAR((*got)[i], want, want * 1e-6) << i;
+  }
+}
+
+TEST(RopeFrequenciesTest, YarnInAShortContextIsAStep) {
+  // Both ends of the ramp at pair 0: all but that are divided.
+  const auto got = RopeFrequencies(
+      {.type = RopeType::kYarn, .dim = 8, .theta = 10000, .factor = 4, .original_max_position = 3});
+  ASSERT_TRUE(got.ok());
+  for (size_t i = 0; i < 4; ++i) {
+    const double f = std::pow(1e4, -2.0 * static_cast<double>(i) / 8);
+    EXPECT_NEAR((*got)[i], i == 0 ? f : f / 4, f * 1e-6) << i;
+  }
+}
+
+TEST(RopeFrequenciesTest, YarnParametersMatter) {
+  const RopeFrequencyParams base{.type = RopeType::kYarn,
+                                 .dim = 64,
+                                 .theta = 160000,
+                                 .factor = 16,
+                                 .original_max_position = 65536};
+  const auto want = *RopeFrequencies(base);
+  RopeFrequencyParams p = base;
+  p.factor = 8;
+  EXPECT_NE(*RopeFrequencies(p), want);
+  p = base;
+  p.original_max_position = 4096;
+  EXPECT_NE(*RopeFrequencies(p), want);
+  p = base;
+  p.beta_fast = 64;
+  EXPECT_NE(*RopeFrequencies(p), want);
+  p = base;
+  p.beta_slow = 2;
+  EXPECT_NE(*RopeFrequencies(p), want);
+  p = base;
+  p.theta = 10000;
+  EXPECT_NE(*RopeFrequencies(p), want);
+}
+
 TEST(RopeFrequenciesTest, RefusesWhatIsOutOfRange) {
   const auto message = [](RopeFrequencyParams p) {
     return std::string(RopeFrequencies(p).status().message());
@@ -247,6 +301,14 @@ TEST(RopeFrequenciesTest, RefusesWhatIsOutOfRange) {
             "RopeFrequencies: high_freq_factor = 4, want above low_freq_factor");
   EXPECT_EQ(message({.type = RopeType::kLlama3, .dim = 8, .original_max_position = 0}),
             "RopeFrequencies: original_max_position = 0, want above 0");
+  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .original_max_position = 0}),
+            "RopeFrequencies: original_max_position = 0, want above 0");
+  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .theta = 1}),
+            "RopeFrequencies: theta = 1, want above 1");
+  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .beta_slow = 0}),
+            "RopeFrequencies: beta_slow = 0, want above 0");
+  EXPECT_EQ(message({.type = RopeType::kYarn, .dim = 8, .beta_fast = 1, .beta_slow = 1}),
+            "RopeFrequencies: beta_fast = 1, want above beta_slow");
 }
 
 }  // namespace

@@ -269,6 +269,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   const SampleRow& row = s.row;
   const int64_t r = blockIdx.y;
   InitShared();
+  SayEntered(block.cluster);
   WaitForPriorGrid();
   StartNextGrid();
   Tiles tiles;
@@ -276,6 +277,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   tiles.tiles = args.tiles;
   tiles.vocabulary = args.vocabulary;
   StartRow(tiles, block.cluster);
+  WaitUntilAllEntered(block.cluster);
   ReadRow(s, args.rows + r);
   const TopOut top_out = {args.top_ids + r * args.top_ids_stride,
                           args.top_logprobs + r * args.top_logprobs_stride, kSampleTopLogprobs};
@@ -314,6 +316,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   SampleBlock block = {.s = Shared(), .cluster = ThisCluster()};
   const int64_t r = blockIdx.y;
   InitShared();
+  SayEntered(block.cluster);
   WaitForPriorGrid();
   StartNextGrid();
   Tiles tiles;
@@ -321,6 +324,7 @@ __global__ void __launch_bounds__(kSampleThreads, kHeld == 0 ? 2 : 1)
   tiles.tiles = args.tiles;
   tiles.vocabulary = args.vocabulary;
   StartRow(tiles, block.cluster);
+  WaitUntilAllEntered(block.cluster);
   const int32_t id = args.targets[r];
   bool finite;
   SampleRead read;

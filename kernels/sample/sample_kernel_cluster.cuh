@@ -33,6 +33,19 @@ __device__ __forceinline__ void Sync(const Cluster& cluster) {
   __syncthreads();
 }
 
+// In two halves: nobody may write the shared memory of a block that has not begun to run. All
+// threads; no Sync between the two.
+__device__ __forceinline__ void SayEntered(const Cluster& cluster) {
+#if __CUDA_ARCH__ >= 900
+  if (cluster.size > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void WaitUntilAllEntered(const Cluster& cluster) {
+#if __CUDA_ARCH__ >= 900
+  if (cluster.size > 1) asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ uint32_t SharedAddress(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

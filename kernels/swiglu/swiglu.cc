@@ -21,6 +21,7 @@ absl::Status Swiglu(const OpContext& ctx, const SwigluArgs& args) {
                       .Bind("y", args.y, {&tokens, &size}, {args.x.dtype})
                       .Require(args.block >= 0 && (args.block == 0 || size % args.block == 0),
                                "block must divide the number of outputs")
+                      .Require(args.limit >= 0, "limit must not be negative")
                       .status());
   if (args.y.empty()) return absl::OkStatus();
   return RunOnDevice(kSwiglu, ctx, args);

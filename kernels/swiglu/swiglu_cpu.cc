@@ -35,7 +35,8 @@ absl::Status SwigluCpu(const OpContext& ctx, const SwigluArgs& args) {
                              .y_stride = args.y.stride(0),
                              .rows = end - begin,
                              .size = size,
-                             .block = SwigluBlock(args)});
+                             .block = SwigluBlock(args),
+                             .limit = SwigluLimit(args)});
                    });
   return absl::OkStatus();
 }

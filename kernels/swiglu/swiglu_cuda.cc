@@ -33,7 +33,8 @@ absl::Status SwigluCuda(const OpContext& ctx, const SwigluArgs& args) {
                                         .y_stride = args.y.stride(0),
                                         .tokens = static_cast<int32_t>(args.y.dim(0)),
                                         .size = static_cast<int32_t>(args.y.dim(1)),
-                                        .block = static_cast<int32_t>(SwigluBlock(args))};
+                                        .block = static_cast<int32_t>(SwigluBlock(args)),
+                                        .limit = SwigluLimit(args)};
   return CudaStatus(LaunchSwiglu(ChooseVariant(args), kernel_args, ToCuda(ctx.stream)), "Swiglu");
 }
 

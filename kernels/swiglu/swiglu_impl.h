@@ -3,6 +3,7 @@
 #define KERNELS_SWIGLU_SWIGLU_IMPL_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/core/dtype.h"
 #include "kernels/swiglu/swiglu.h"
@@ -17,6 +18,11 @@ inline int64_t SwigluBlock(const SwigluArgs& args) {
   return args.block == 0 ? args.y.dim(1) : args.block;
 }
 
+// What gate and up are clamped to; infinity leaves them alone.
+inline float SwigluLimit(const SwigluArgs& args) {
+  return args.limit > 0 ? args.limit : std::numeric_limits<float>::infinity();
+}
+
 // Some rows of one call. Strides in elements.
 struct SwigluRows {
   const void* x = nullptr;
@@ -26,6 +32,7 @@ struct SwigluRows {
   int64_t rows = 0;
   int64_t size = 0;   // I
   int64_t block = 0;  // 1 to I
+  float limit = 0;    // SwigluLimit
 };
 
 // [x is bf16]

@@ -18,6 +18,9 @@ __device__ __forceinline__ float Silu(float gate, __nv_bfloat16) {
   return __fdividef(gate, 1.0f + __expf(-gate));
 }
 
+// At most `limit`; NaN, which fails the comparison, stays.
+__device__ __forceinline__ float Below(float x, float limit) { return x > limit ? limit : x; }
+
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     GatedWords(const __grid_constant__ SwigluKernelArgs args, int blocks_per_row) {
@@ -35,7 +38,10 @@ __global__ void __launch_bounds__(kThreads)
   Floats<kWidth> y = Widened(gates);
   const Floats<kWidth> up = Widened(ups);
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) y.v[j] = Silu(y.v[j], T()) * up.v[j];
+  for (int j = 0; j < kWidth; ++j) {
+    const float bounded = -Below(-Below(up.v[j], args.limit), args.limit);
+    y.v[j] = Silu(Below(y.v[j], args.limit), T()) * bounded;
+  }
   StoreVec(static_cast<T*>(args.y) + t * args.y_stride + i, Narrowed<T>(y));
 }
 

@@ -18,6 +18,7 @@ struct SwigluKernelArgs {
   int32_t tokens = 0;
   int32_t size = 0;   // I
   int32_t block = 0;  // columns of a block, 1 to I
+  float limit = 0;    // positive, perhaps infinite
 };
 static_assert(std::is_trivially_copyable_v<SwigluKernelArgs>);
 

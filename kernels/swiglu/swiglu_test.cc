@@ -22,13 +22,16 @@ Tolerance ToleranceOf(DType dtype) {
 
 double Silu(double g) { return g / (1 + std::exp(-g)); }
 
+double Clamped(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+
 std::vector<double> Expected(const std::vector<double>& x, const SwigluCase& c) {
   const int64_t block = c.block == 0 ? c.size : c.block;
   std::vector<double> y;
   for (int64_t t = 0; t < c.tokens; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
       const double* gate = x.data() + t * 2 * c.size + i / block * 2 * block + i % block;
-      y.push_back(Silu(gate[0]) * gate[block]);
+      const double limit = c.limit > 0 ? static_cast<double>(c.limit) : kInf;
+      y.push_back(Silu(Clamped(gate[0], -kInf, limit)) * Clamped(gate[block], -limit, limit));
     }
   }
   return y;
@@ -45,7 +48,8 @@ TEST_P(SwigluTest, MatchesTheFormula) {
       GuardedTensor x(device(), dtype, {c.tokens, 2 * c.size}, c.row_padding);
       GuardedTensor y(device(), dtype, {c.tokens, c.size}, c.row_padding);
       x.SetNormal(rng, 3.0);
-      ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view(), .block = c.block}).ok());
+      ASSERT_TRUE(
+          Swiglu(ctx(), {.x = x.view(), .y = y.view(), .block = c.block, .limit = c.limit}).ok());
       EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), c), ToleranceOf(dtype)));
       EXPECT_TRUE(x.GuardsIntact());
       EXPECT_TRUE(y.GuardsIntact());
@@ -64,6 +68,25 @@ TEST_P(SwigluTest, LargeSmallAndSpecialGates) {
   ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view()}).ok());
   // Below exp's range the result is a zero of either sign.
   EXPECT_TRUE(AllClose(y.Get(), Expected(x.Get(), {1, n, 0}), {1e-35, 1e-6}));
+}
+
+// The gate has no lower bound, the up projection has both, and what lies inside is untouched.
+TEST_P(SwigluTest, LimitClampsGateFromAboveAndUpOnBothSides) {
+  const std::vector<double> gates = {-9, -3, 2.5, 9, kInf, 1, 1, 1, 1, kNan, 1};
+  const std::vector<double> ups = {1, 1, 1, 1, 1, 9, -9, 2.5, kInf, 1, kNan};
+  const auto n = static_cast<int64_t>(gates.size());
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    GuardedTensor x(device(), dtype, {1, 2 * n});
+    GuardedTensor y(device(), dtype, {1, n});
+    std::vector<double> values = gates;
+    values.insert(values.end(), ups.begin(), ups.end());
+    x.Set(values);
+    ASSERT_TRUE(Swiglu(ctx(), {.x = x.view(), .y = y.view(), .limit = 3}).ok());
+    const std::vector<double> want = {Silu(-9),    Silu(-3),    Silu(2.5),    Silu(3),
+                                      Silu(3),     Silu(1) * 3, -3 * Silu(1), Silu(1) * 2.5,
+                                      Silu(1) * 3, kNan,        kNan};
+    EXPECT_TRUE(AllClose(y.Get(), want, ToleranceOf(dtype)));
+  }
 }
 
 TEST_P(SwigluTest, AnElementDoesNotDependOnItsPlace) {
@@ -102,6 +125,8 @@ TEST_P(SwigluTest, RefusesWhatDoesNotFit) {
     EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = good.view(), .block = block}).message(),
               "Swiglu: block must divide the number of outputs");
   }
+  EXPECT_EQ(Swiglu(ctx(), {.x = x.view(), .y = good.view(), .limit = -1}).message(),
+            "Swiglu: limit must not be negative");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SwigluTest,

@@ -49,7 +49,8 @@ cell() {
     run=(compute-sanitizer --tool "$2" --error-exitcode 9 "$1")
     filter+=':-*TooLargeAnAllocation*'
   fi
-  if timeout "$CELL_SECONDS" "${run[@]}" "$filter" >"$out.log" 2>&1 && ! grep -q '\[  SKIPPED \]' "$out.log"; then
+  if timeout "$CELL_SECONDS" "${run[@]}" "$filter" >"$out.log" 2>&1 &&
+    ! grep -q '\[  SKIPPED \]' "$out.log"; then
     passed=$(grep -oE '\[  PASSED  \] [1-9][0-9]*' "$out.log" | grep -oE '[0-9]+$')
   fi
   if [[ -n $passed ]]; then
@@ -64,7 +65,21 @@ cell() {
 }
 
 logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+kill_tree() {
+  local child
+  for child in $(pgrep -P "$1"); do kill_tree "$child"; done
+  kill "$1" 2>/dev/null
+}
+
+# Also when it is stopped: a test left behind would spoil whatever is timed next.
+stop() {
+  local job
+  trap - EXIT
+  for job in $(jobs -rp); do kill_tree "$job"; done
+  rm -rf "$logs"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
 gpus=$(nvidia-smi --list-gpus | wc -l)
 for program in $(programs _test); do

@@ -1,10 +1,10 @@
 #include "tests/parity/engine_runs.h"
 
+#include <cmath>
 #include <filesystem>
 #include <future>
 #include <utility>
 
-#include "engine/runtime/local_executor.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -14,6 +14,7 @@ class Collector final : public TokenSink {
  public:
   void OnToken(const TokenEvent& event) override {
     output_.tokens.push_back(event.token);
+    if (output_.tokens.size() == kAFew) begun_.set_value();
     if (event.logprobs.has_value()) output_.scored.push_back(*event.logprobs);
     if (output_.tokens.size() > 1) return;
     output_.logits = event.prompt_logits;
@@ -24,6 +25,8 @@ class Collector final : public TokenSink {
     output_.status = event.status;
     done_.set_value();
   }
+  static constexpr size_t kAFew = 3;
+  void WaitForAFew() { begun_.get_future().wait(); }
   Output Take() {
     done_.get_future().wait();
     return std::move(output_);
@@ -31,31 +34,53 @@ class Collector final : public TokenSink {
 
  private:
   Output output_;
+  std::promise<void> begun_;
   std::promise<void> done_;
 };
 
 }  // namespace
 
-std::string Folder(const TinyLlama& model, const std::string& name) {
+std::string MakeFolder(const std::string& name) {
   const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::create_directories(dir);
-  model.Write(dir.string());
   return dir.string();
 }
 
-std::unique_ptr<Engine> Start(const std::string& dir, const Setup& setup) {
+double LargestError(const std::vector<std::vector<double>>& want,
+                    const std::vector<std::vector<float>>& got) {
+  if (want.size() != got.size()) return INFINITY;
+  double worst = 0;
+  for (size_t t = 0; t < want.size(); ++t) {
+    if (want[t].size() != got[t].size()) return INFINITY;
+    for (size_t i = 0; i < want[t].size(); ++i) {
+      const double d = std::abs(want[t][i] - static_cast<double>(got[t][i]));
+      worst = d <= worst ? worst : d;  // NaN counts
+    }
+  }
+  return worst;
+}
+
+LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& setup) {
   LocalExecutorConfig config;
   config.runner.model_dir = dir;
   config.runner.dtype = setup.dtype;
-  config.runner.kv_dtype = setup.dtype;
+  config.runner.kv_dtype = setup.kv_dtype.value_or(setup.dtype);
+  config.runner.numerics = setup.numerics;
+  config.runner.expert_parallel = setup.expert_parallel;
+  config.runner.data_parallel_size = setup.groups;
   config.runner.page_tokens = setup.page_tokens;
   config.runner.enforce_eager = setup.enforce_eager;
   config.runner.max_num_seqs = setup.max_num_seqs;
-  config.runner.max_num_batched_tokens = 96;
-  config.runner.max_model_len = 80;
+  config.runner.max_num_batched_tokens = setup.max_batch_tokens;
+  config.runner.max_model_len = setup.max_model_len;
   config.tensor_parallel_size = setup.ranks;
   config.device = setup.device;
-  config.threads = 2;
+  config.threads = setup.threads;
+  return config;
+}
+
+std::unique_ptr<Engine> Start(const std::string& dir, const EngineSetup& setup) {
+  const LocalExecutorConfig config = ExecutorConfig(dir, setup);
   absl::StatusOr<std::unique_ptr<LocalExecutor>> executor = LocalExecutor::Create(config);
   EXPECT_TRUE(executor.ok()) << executor.status();
   if (!executor.ok()) return nullptr;
@@ -64,10 +89,11 @@ std::unique_ptr<Engine> Start(const std::string& dir, const Setup& setup) {
   options.scheduler = {.num_pages = setup.pages,
                        .page_tokens = setup.page_tokens,
                        .max_num_seqs = setup.max_num_seqs,
-                       .max_num_batched_tokens = 96,
+                       .max_num_batched_tokens = setup.max_batch_tokens,
                        .max_chunk_tokens = setup.chunk,
-                       .max_model_len = 80,
+                       .max_model_len = setup.max_model_len,
                        .max_waiting = 100,
+                       .data_parallel_size = setup.groups,
                        .enable_prefix_caching = setup.prefix_cache};
   std::unique_ptr<Engine> engine = *Engine::Create(options);
   EXPECT_TRUE(engine->SetExecutor(*std::move(executor), setup.pages).ok());
@@ -84,6 +110,16 @@ std::vector<Output> RunAll(Engine& engine, std::vector<Request> requests) {
   std::vector<Output> outputs;
   for (const auto& sink : sinks) outputs.push_back(sink->Take());
   return outputs;
+}
+
+void RunAndCancel(Engine& engine, Request request) {
+  request.id = engine.NewId();
+  const SequenceId id = request.id;
+  const auto sink = std::make_shared<Collector>();
+  EXPECT_TRUE(engine.Submit(std::move(request), sink).ok());
+  sink->WaitForAFew();
+  engine.Cancel(id, FinishReason::kAbort);
+  sink->Take();
 }
 
 std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab) {

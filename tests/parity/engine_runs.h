@@ -4,19 +4,21 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/config/numerics.h"
 #include "engine/request/request.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/local_executor.h"
 #include "kernels/core/device.h"
 #include "kernels/core/dtype.h"
-#include "tests/parity/tiny_llama.h"
 
 namespace millrace {
 
-struct Setup {
+struct EngineSetup {
   int32_t ranks = 1;
   int32_t chunk = 0;
   bool prefix_cache = false;
@@ -26,6 +28,13 @@ struct Setup {
   int32_t page_tokens = 4;
   DeviceType device = DeviceType::kCpu;
   bool enforce_eager = false;
+  int32_t max_model_len = 80;
+  int32_t max_batch_tokens = 96;
+  std::optional<DType> kv_dtype;  // empty: dtype
+  Numerics numerics = Numerics::kReference;
+  bool expert_parallel = false;
+  int32_t threads = 2;  // of all ranks together
+  int32_t groups = 1;   // of `ranks` ranks each
 };
 
 struct Output {
@@ -37,14 +46,31 @@ struct Output {
   int32_t cached_tokens = 0;
 };
 
-// Writes the model into a folder of the test's and returns its path.
-std::string Folder(const TinyLlama& model, const std::string& name);
+// A folder of the test's.
+std::string MakeFolder(const std::string& name);
+
+// Writes the model into such a folder and returns its path.
+template <typename TinyModel>
+std::string Folder(const TinyModel& model, const std::string& name) {
+  const std::string dir = MakeFolder(name);
+  model.Write(dir);
+  return dir;
+}
+
+LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& setup);
+
+// The largest difference; infinite where sizes differ, NaN where something is.
+double LargestError(const std::vector<std::vector<double>>& want,
+                    const std::vector<std::vector<float>>& got);
 
 // Null, and a failed test, when the model cannot be loaded.
-std::unique_ptr<Engine> Start(const std::string& dir, const Setup& setup);
+std::unique_ptr<Engine> Start(const std::string& dir, const EngineSetup& setup);
 
 // All at once; in the order of the requests.
 std::vector<Output> RunAll(Engine& engine, std::vector<Request> requests);
+
+// Cancels the request once it has a few tokens, and waits for its end.
+void RunAndCancel(Engine& engine, Request request);
 
 std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab = 61);
 

@@ -39,11 +39,11 @@ const NamedShape kShapes[] = {
       .mlp_bias = true}},
 };
 
-constexpr Setup kGpu = {.pages = 400,
-                        .max_num_seqs = 64,
-                        .dtype = DType::kBF16,
-                        .page_tokens = 16,
-                        .device = DeviceType::kCuda};
+constexpr EngineSetup kGpu = {.pages = 400,
+                              .max_num_seqs = 64,
+                              .dtype = DType::kBF16,
+                              .page_tokens = 16,
+                              .device = DeviceType::kCuda};
 
 class GpuParity : public testing::TestWithParam<NamedShape> {
  protected:
@@ -51,7 +51,7 @@ class GpuParity : public testing::TestWithParam<NamedShape> {
     if (CudaDeviceCount() == 0) GTEST_SKIP() << "no GPU on this machine";
   }
   std::unique_ptr<Engine> StartOnGpu(bool eager) {
-    millrace::Setup setup = kGpu;
+    millrace::EngineSetup setup = kGpu;
     setup.enforce_eager = eager;
     return Start(dir_, setup);
   }

@@ -18,20 +18,6 @@ namespace {
 
 constexpr double kTolerance = 1e-4;  // of logits with a spread of about 10, f32 against double
 
-double LargestError(const std::vector<std::vector<double>>& want,
-                    const std::vector<std::vector<float>>& got) {
-  if (want.size() != got.size()) return INFINITY;
-  double worst = 0;
-  for (size_t t = 0; t < want.size(); ++t) {
-    if (want[t].size() != got[t].size()) return INFINITY;
-    for (size_t i = 0; i < want[t].size(); ++i) {
-      const double d = std::abs(want[t][i] - static_cast<double>(got[t][i]));
-      worst = d <= worst ? worst : d;  // NaN counts
-    }
-  }
-  return worst;
-}
-
 // Logits of every prompt position and the greedy continuation, by formula and by engine.
 void ExpectRight(const TinyLlama& model, Engine& engine) {
   std::vector<Request> requests;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <random>
 
@@ -14,13 +13,6 @@ namespace millrace {
 namespace {
 
 using Json = nlohmann::json;
-
-void WriteFile(const std::string& path, const std::string& content) {
-  std::ofstream out(path, std::ios::binary);
-  out << content;
-  out.flush();
-  MR_CHECK(out.good());
-}
 
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 
@@ -101,29 +93,11 @@ void TinyLlama::Write(const std::string& dir) const {
   if (shape_.rope_factor != 1) {
     config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", shape_.rope_factor}};
   }
-  WriteFile(dir + "/config.json", config.dump());
-
-  Json header = Json::object();
-  std::string data;
-  for (const auto& [name, tensor] : tensors_) {
-    const size_t begin = data.size();
-    for (const float value : tensor.values) {
-      const uint16_t bits = ToBFloat16(value).bits;
-      data.push_back(static_cast<char>(bits & 0xff));
-      data.push_back(static_cast<char>(bits >> 8));
-    }
-    header[name] = {
-        {"dtype", "BF16"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string length;
-  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xff));
-  WriteFile(dir + "/model.safetensors", length + text + data);
+  WriteCheckpoint(dir, config.dump(), tensors_);
 }
 
 TinyLlama::Rows TinyLlama::Project(const std::string& prefix, const Rows& x) const {
-  const Tensor& w = tensors_.at(prefix + ".weight");
+  const WrittenTensor& w = tensors_.at(prefix + ".weight");
   const auto bias = tensors_.find(prefix + ".bias");
   const size_t outputs = static_cast<size_t>(w.shape[0]);
   const size_t inputs = static_cast<size_t>(w.shape[1]);

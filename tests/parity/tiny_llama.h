@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/parity/checkpoint_writer.h"
+
 namespace millrace {
 
 struct TinyLlamaShape {
@@ -51,10 +53,6 @@ class TinyLlama final {
                               double* margin = nullptr) const;
 
  private:
-  struct Tensor {
-    std::vector<int64_t> shape;
-    std::vector<float> values;
-  };
   using Rows = std::vector<std::vector<double>>;
 
   void AddProjection(const std::string& prefix, int64_t outputs, int64_t inputs, bool bias);
@@ -65,7 +63,7 @@ class TinyLlama final {
   void Rotate(std::vector<double>& heads, size_t position) const;
 
   TinyLlamaShape shape_;
-  std::map<std::string, Tensor> tensors_;
+  std::map<std::string, WrittenTensor> tensors_;
 };
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
 """@cuda: the toolkit of this machine (CUDA_HOME, else /usr/local/cuda), or empty targets.
 
-Targets: cuda (runtime), nccl, cupti. defs.bzl: HAVE_CUDA, NVCC (its path, or ""), HAVE_NCCL,
-HAVE_CUPTI: whether the toolkit's folder also has NCCL, which is a package of its own, and the
-profiling interface; their targets are empty where it has not.
+Targets: cuda (runtime), cupti (the profiling interface; empty where the toolkit has it not).
+defs.bzl: HAVE_CUDA, NVCC (its path, or ""), HAVE_NCCL, HAVE_CUPTI: whether the toolkit's folder
+also has NCCL's header, which is a package of its own, and CUPTI.
 """
 
 _FOUND = """
@@ -29,19 +29,13 @@ package(default_visibility = ["//visibility:public"])
 cc_library(name = "cuda")
 """
 
-_LIBRARY = """
+_CUPTI = """
 cc_library(
-    name = "{name}",
+    name = "cupti",
     linkopts = {linkopts},
     deps = [":cuda"],
 )
 """
-
-# Header of each.
-_LIBRARIES = {
-    "cupti": "cupti.h",
-    "nccl": "nccl.h",
-}
 
 def _toolkit(ctx):
     """Folder of the CUDA toolkit, or None."""
@@ -50,12 +44,9 @@ def _toolkit(ctx):
             return folder
     return None
 
-def _has(ctx, toolkit, library):
-    """Whether header and library lie in the toolkit's folder; toolkit may be None."""
-    return bool(toolkit) and all([
-        ctx.path(toolkit + name).exists
-        for name in ["/include/" + _LIBRARIES[library], "/lib64/lib%s.so" % library]
-    ])
+def _has(ctx, toolkit, *files):
+    """Whether all lie in the toolkit's folder; toolkit may be None."""
+    return bool(toolkit) and all([ctx.path(toolkit + name).exists for name in files])
 
 def _cuda_repository_impl(ctx):
     toolkit = _toolkit(ctx)
@@ -64,13 +55,13 @@ def _cuda_repository_impl(ctx):
         lib = toolkit + "/lib64"
         ctx.symlink(toolkit + "/include", "include")
     text = _FOUND.format(lib = lib) if toolkit else _EMPTY
+    has_cupti = _has(ctx, toolkit, "/include/cupti.h", "/lib64/libcupti.so")
+    linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-lcupti"] if has_cupti else []
+    text += _CUPTI.format(linkopts = repr(linkopts))
     defs = "HAVE_CUDA = %r\n" % bool(toolkit)
     defs += "NVCC = %r\n" % (toolkit + "/bin/nvcc" if toolkit else "")
-    for library in _LIBRARIES:
-        found = _has(ctx, toolkit, library)
-        linkopts = ["-L" + lib, "-Wl,-rpath," + lib, "-l" + library] if found else []
-        text += _LIBRARY.format(name = library, linkopts = repr(linkopts))
-        defs += "HAVE_%s = %r\n" % (library.upper(), found)
+    defs += "HAVE_CUPTI = %r\n" % has_cupti
+    defs += "HAVE_NCCL = %r\n" % _has(ctx, toolkit, "/include/nccl.h")
     ctx.file("BUILD", text)
     ctx.file("defs.bzl", defs)
 

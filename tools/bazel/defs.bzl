@@ -99,7 +99,7 @@ def op_library(
       deps: further libraries of every host file; kernels/core and absl are always there.
       cpu_deps: further libraries of the host files, such as @system//:dnnl.
       cpu_isa: file name -> compiler flags, for files of one CPU instruction set.
-      cuda_deps: libraries of NAME_cuda.cc, such as @cuda//:nccl.
+      cuda_deps: libraries of NAME_cuda.cc, such as //kernels/cuda:cuda_status.
       kernel_deps: libraries of the .cu files, such as //kernels/tile.
       test_deps: further libraries of the test.
       test_size: small (60 s), medium (300 s) or large (900 s).

@@ -12,17 +12,27 @@ double Difference(float want, float got) {
   return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
 }
 
-double LogitError(const GoldenCase& want, const std::vector<std::vector<float>>& got) {
-  if (got.size() != want.logits.size()) return std::numeric_limits<double>::infinity();
+// Fills the two errors of the rows.
+void CompareLogits(const GoldenCase& want, const std::vector<std::vector<float>>& got,
+                   CaseReport& report) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  report.logit_error = report.logit_rms = kInfinity;
+  if (got.size() != want.logits.size()) return;
   double worst = 0;
+  double squares = 0;
+  double count = 0;
   for (size_t row = 0; row < got.size(); ++row) {
     for (size_t i = 0; i < want.logits[row].size(); ++i) {
       const size_t id = want.ids.empty() ? i : static_cast<size_t>(want.ids[i]);
-      if (id >= got[row].size()) return std::numeric_limits<double>::infinity();
-      worst = std::max(worst, Difference(want.logits[row][i], got[row][id]));
+      if (id >= got[row].size()) return;
+      const double d = Difference(want.logits[row][i], got[row][id]);
+      worst = std::max(worst, d);
+      squares += d * d;
+      ++count;
     }
   }
-  return worst;
+  report.logit_error = worst;
+  report.logit_rms = count > 0 ? std::sqrt(squares / count) : 0;
 }
 
 }  // namespace
@@ -36,7 +46,7 @@ bool CaseReport::passed(double tolerance) const {
 CaseReport Compare(const GoldenCase& want, const CaseOutput& got) {
   CaseReport report;
   report.has_logits = !got.logits.empty();
-  if (report.has_logits) report.logit_error = LogitError(want, got.logits);
+  if (report.has_logits) CompareLogits(want, got.logits, report);
   report.greedy_total = static_cast<int32_t>(want.greedy.size());
   for (size_t i = 0; i < want.greedy.size(); ++i) {
     const double margin = static_cast<double>(want.greedy_top2[i][0]) - want.greedy_top2[i][1];

@@ -23,6 +23,7 @@ struct CaseOutput {
 struct CaseReport {
   bool has_logits = false;
   double logit_error = 0;  // largest absolute difference; infinite where one is not finite
+  double logit_rms = 0;    // root of the mean square; what tells one rounding from another
   // Largest difference of the margins up to the parting: an error bound for steps without rows.
   double margin_error = 0;
   int32_t greedy_agreed = 0;  // leading tokens that are equal

@@ -42,6 +42,7 @@ TEST(CompareTest, TheLargestErrorCounts) {
   got.logits[0][2] = 2.875f;
   const CaseReport r = Compare(Want(), got);
   EXPECT_EQ(r.logit_error, 0.25);
+  EXPECT_NEAR(r.logit_rms, std::sqrt((0.25 * 0.25 + 0.125 * 0.125) / 6), 1e-9);
   EXPECT_TRUE(r.passed(0.25));
   EXPECT_FALSE(r.passed(0.2));
 }

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/config/parse.h"
+#include "engine/models/load_model.h"
 #include "engine/runtime/local_executor.h"
 #include "kernels/core/status.h"
 #include "tools/golden/worker_processes.h"
 
 namespace millrace {
 namespace {
-
-constexpr int32_t kPageTokens = 16;
 
 // Collects one case's events and says when it is over.
 class CaseSink final : public TokenSink {
@@ -48,14 +48,14 @@ struct Sizes {
   int32_t pages = 0;
 };
 
-Sizes SizesOf(const std::vector<GoldenCase>& cases) {
+Sizes SizesOf(const std::vector<GoldenCase>& cases, int32_t page_tokens) {
   Sizes sizes;
   for (const GoldenCase& c : cases) {
     const int32_t prompt = static_cast<int32_t>(c.prompt.size());
     const int32_t length = prompt + static_cast<int32_t>(c.greedy.size());
     sizes.longest_prompt = std::max(sizes.longest_prompt, prompt);
     sizes.max_model_len = std::max(sizes.max_model_len, length);
-    sizes.pages += length / kPageTokens + 2;
+    sizes.pages += length / page_tokens + 2;
   }
   return sizes;
 }
@@ -82,8 +82,9 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
   if (!options.worker_binary.empty()) {
     WorkerProcessesOptions processes;
     processes.runner = runner;
-    processes.ranks = options.tensor_parallel_size;
-    processes.threads_per_rank = std::max(1, options.threads / options.tensor_parallel_size);
+    processes.tensor_parallel_size = options.tensor_parallel_size;
+    processes.threads_per_rank =
+        std::max(1, options.threads / (options.tensor_parallel_size * options.data_parallel_size));
     processes.num_pages = num_pages;
     processes.device = options.device.type;
     processes.worker_binary = options.worker_binary;
@@ -105,18 +106,25 @@ absl::StatusOr<ReadyExecutor> MakeExecutor(const GoldenOptions& options, const R
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
                                                    const std::vector<GoldenCase>& cases) {
-  const Sizes sizes = SizesOf(cases);
+  ASSIGN_OR_RETURN(const ModelConfig model, LoadModelConfig(options.model_dir));
+  const int32_t page_tokens = DefaultPageTokens(model);
+  const Sizes sizes = SizesOf(cases, page_tokens);
   RunnerConfig runner;
   runner.model_dir = std::filesystem::absolute(options.model_dir).string();
   runner.dtype = options.dtype;
-  runner.kv_dtype = options.dtype;
+  runner.numerics = options.numerics;
+  runner.kv_dtype =
+      options.kv_dtype.value_or(DefaultCacheDType(model, options.numerics, options.dtype));
+  runner.expert_parallel = options.expert_parallel;
+  runner.data_parallel_size = options.data_parallel_size;
   runner.enforce_eager = options.enforce_eager;
-  runner.page_tokens = kPageTokens;
+  runner.page_tokens = page_tokens;
   runner.max_num_seqs = static_cast<int32_t>(cases.size());
   runner.max_num_batched_tokens =
       std::max(2048, sizes.longest_prompt + static_cast<int32_t>(cases.size()));
   runner.max_model_len = sizes.max_model_len;
-  ASSIGN_OR_RETURN(ReadyExecutor ready, MakeExecutor(options, runner, sizes.pages));
+  const int32_t pages = options.num_pages > 0 ? options.num_pages : sizes.pages;
+  ASSIGN_OR_RETURN(ReadyExecutor ready, MakeExecutor(options, runner, pages));
 
   EngineOptions engine_options;
   SchedulerConfig& scheduler = engine_options.scheduler;
@@ -126,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
   scheduler.max_num_batched_tokens = runner.max_num_batched_tokens;
   scheduler.max_chunk_tokens = options.chunk;
   scheduler.max_model_len = runner.max_model_len;
+  scheduler.data_parallel_size = runner.data_parallel_size;
   scheduler.enable_prefix_caching = options.prefix_cache;
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(std::move(engine_options)));
   RETURN_IF_ERROR(engine->SetExecutor(std::move(ready.executor), ready.num_pages));

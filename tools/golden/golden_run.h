@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/config/numerics.h"
 #include "engine/runtime/engine.h"
 #include "kernels/core/dtype.h"
 #include "tools/common/device_name.h"
@@ -18,13 +20,18 @@ namespace millrace {
 
 struct GoldenOptions {
   std::string model_dir;
-  DType dtype = DType::kF32;  // of weights and cache
+  DType dtype = DType::kF32;      // of weights
+  std::optional<DType> kv_dtype;  // of the cache; empty: what the model is served with
+  Numerics numerics = Numerics::kReference;
+  bool expert_parallel = false;
   DeviceChoice device;
   bool enforce_eager = false;
   int32_t tensor_parallel_size = 1;
+  int32_t data_parallel_size = 1;
   int32_t threads = 1;  // of all ranks together
   int32_t chunk = 0;    // most tokens of one sequence in a step; 0: prompts are computed whole
   bool prefix_cache = true;
+  int32_t num_pages = 0;  // of the cache; 0: room for all cases. Few make sequences wait and yield
   // Not empty: each rank is a process of this binary (tools/serve:worker), else a thread.
   std::string worker_binary;
 };

@@ -12,6 +12,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "engine/runtime/runner_config.h"
 #include "kernels/core/status.h"
 #include "tools/common/device_name.h"
 #include "tools/common/flags.h"
@@ -22,13 +23,20 @@
 ABSL_FLAG(std::string, golden, "", "file with reference outputs; empty: golden.json in the folder");
 ABSL_FLAG(std::string, device, "cpu", "where to compute: cpu, cuda or cuda:N");
 ABSL_FLAG(bool, enforce_eager, false, "on a GPU: no captured graphs");
-ABSL_FLAG(std::string, dtype, "float32", "of weights and cache: float32 or bfloat16");
+ABSL_FLAG(std::string, dtype, "float32", "of weights: float32 or bfloat16");
+ABSL_FLAG(std::string, kv_cache_dtype, "auto",
+          "of the cache: auto (as --dtype; with --numerics=serving what the model is served with), "
+          "float32, bfloat16 or fp8");
+ABSL_FLAG(std::string, numerics, "reference", "reference, or serving where the model has it");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false,
           "split experts over the ranks (models with experts)");
-ABSL_FLAG(int32_t, data_parallel_size, 1, "groups of ranks; golden runs one");
+ABSL_FLAG(int32_t, data_parallel_size, 1,
+          "groups of ranks, each with its own share of the cases; they step together");
 ABSL_FLAG(int32_t, chunk, 0, "most prompt tokens of one sequence in a step; 0: whole prompts");
 ABSL_FLAG(bool, prefix_cache, true, "reuse cached prefixes, and run all cases again for hits");
+ABSL_FLAG(int32_t, num_pages, 0,
+          "of the cache; 0: room for all cases at once. Fewer preempt sequences");
 ABSL_FLAG(bool, processes, false, "run each rank as a worker process of its own");
 ABSL_FLAG(double, tolerance, 5e-4, "largest logit error that passes");
 ABSL_FLAG(int32_t, threads, 0, "CPU threads of all ranks together; 0: as many as the machine has");
@@ -40,21 +48,36 @@ constexpr int kDiffers = 1;
 constexpr int kCannotRun = 2;
 
 absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_data_parallel_size) != 1) {
-    return absl::InvalidArgumentError(
-        "--data-parallel-size: groups do not change a result; golden runs one, so give 1");
-  }
-  if (absl::GetFlag(FLAGS_enable_expert_parallel)) {
-    return absl::InvalidArgumentError("--enable-expert-parallel: this model has no experts");
+  if (absl::GetFlag(FLAGS_data_parallel_size) < 1) {
+    return absl::InvalidArgumentError("--data-parallel-size: want at least 1");
   }
   if (absl::GetFlag(FLAGS_tensor_parallel_size) < 1) {
     return absl::InvalidArgumentError("--tensor-parallel-size: want at least 1");
   }
-  if (absl::GetFlag(FLAGS_chunk) < 0) return absl::InvalidArgumentError("--chunk: want 0 or more");
+  for (const auto& [name, value] : {std::pair("--chunk", absl::GetFlag(FLAGS_chunk)),
+                                    std::pair("--num-pages", absl::GetFlag(FLAGS_num_pages))}) {
+    if (value < 0) return absl::InvalidArgumentError(absl::StrCat(name, ": want 0 or more"));
+  }
   if (!(absl::GetFlag(FLAGS_tolerance) >= 0)) {
     return absl::InvalidArgumentError("--tolerance: want 0 or more");
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadNumerics(GoldenOptions& options) {
+  const std::string numerics = absl::GetFlag(FLAGS_numerics);
+  const std::optional<Numerics> known = NumericsFromName(numerics);
+  if (!known.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--numerics ", numerics, ": want reference or serving"));
+  }
+  options.numerics = *known;
+  const std::string cache = absl::GetFlag(FLAGS_kv_cache_dtype);
+  if (cache == "auto") return absl::OkStatus();
+  options.kv_dtype = CacheDTypeFromName(cache);
+  if (options.kv_dtype.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-cache-dtype ", cache, ": want auto, float32, bfloat16 or fp8"));
 }
 
 absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
@@ -67,9 +90,13 @@ absl::StatusOr<GoldenOptions> OptionsFromFlags(const std::string& dir) {
         absl::StrCat("--dtype ", dtype, ": want float32 or bfloat16"));
   }
   options.dtype = dtype == "float32" ? DType::kF32 : DType::kBF16;
+  RETURN_IF_ERROR(ReadNumerics(options));
+  options.expert_parallel = absl::GetFlag(FLAGS_enable_expert_parallel);
+  options.num_pages = absl::GetFlag(FLAGS_num_pages);
   ASSIGN_OR_RETURN(options.device, ParseDevice(absl::GetFlag(FLAGS_device)));
   options.enforce_eager = absl::GetFlag(FLAGS_enforce_eager);
   options.tensor_parallel_size = absl::GetFlag(FLAGS_tensor_parallel_size);
+  options.data_parallel_size = absl::GetFlag(FLAGS_data_parallel_size);
   options.chunk = absl::GetFlag(FLAGS_chunk);
   options.prefix_cache = absl::GetFlag(FLAGS_prefix_cache);
   if (absl::GetFlag(FLAGS_processes)) {
@@ -120,9 +147,13 @@ absl::StatusOr<bool> Run(const std::string& dir) {
   const double tolerance = absl::GetFlag(FLAGS_tolerance);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, MakeEngine(options, cases));
   std::cout << absl::StrFormat(
-      "%s: %s on %s, tensor parallel %d%s, %s, prefix cache %s\n", dir,
+      "%s: %s on %s, %s numerics, tensor parallel %d%s%s%s, %s, prefix cache %s\n", dir,
       std::string(DTypeName(options.dtype)), absl::GetFlag(FLAGS_device),
-      options.tensor_parallel_size, options.worker_binary.empty() ? "" : " (processes)",
+      std::string(NumericsName(options.numerics)), options.tensor_parallel_size,
+      options.data_parallel_size > 1 ? absl::StrCat(" in ", options.data_parallel_size, " groups")
+                                     : "",
+      options.expert_parallel ? " with expert parallel" : "",
+      options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
       options.prefix_cache ? "on" : "off");
 
@@ -135,6 +166,9 @@ absl::StatusOr<bool> Run(const std::string& dir) {
     ASSIGN_OR_RETURN(PassReport again, RunPass(*engine, cases, "again", /*with_logits=*/false));
     std::cout << FormatPass(again, cases, tolerance);
     passes.push_back(std::move(again));
+  }
+  if (options.num_pages > 0) {
+    std::cout << absl::StrCat("preemptions: ", engine->Stats().scheduler.preemptions, "\n");
   }
   const Verdict verdict = Judge(passes, tolerance);
   std::cout << verdict.line << (text_right ? "" : "; text WRONG") << std::endl;

@@ -20,18 +20,21 @@ std::string Parting(const CaseReport& r, double tolerance) {
 
 std::string FormatPass(const PassReport& pass, const std::vector<GoldenCase>& cases,
                        double tolerance) {
-  std::string text = absl::StrFormat("%-6s %4s %7s %7s %12s %13s %8s\n", "pass", "case", "prompt",
-                                     "cached", "logit error", "margin error", "greedy");
+  std::string text =
+      absl::StrFormat("%-6s %4s %7s %7s %12s %9s %13s %8s\n", "pass", "case", "prompt", "cached",
+                      "logit error", "rms", "margin error", "greedy");
   for (size_t i = 0; i < cases.size(); ++i) {
     const CaseReport& r = pass.cases[i];
     const std::string logit = r.has_logits ? absl::StrFormat("%.2e", r.logit_error) : "-";
+    const std::string rms = r.has_logits ? absl::StrFormat("%.2e", r.logit_rms) : "-";
     const std::string agreed = absl::StrCat(r.greedy_agreed, "/", r.greedy_total);
     const std::string parting = Parting(r, tolerance);
-    absl::StrAppend(
-        &text,
-        absl::StrFormat("%-6s %4d %7d %7d %12s %13.2e %8s", pass.name, i, cases[i].prompt.size(),
-                        pass.outputs[i].cached_tokens, logit, r.margin_error, agreed),
-        r.passed(tolerance) ? "" : "  FAILED", parting.empty() ? "" : "  ", parting, "\n");
+    absl::StrAppend(&text,
+                    absl::StrFormat("%-6s %4d %7d %7d %12s %9s %13.2e %8s", pass.name, i,
+                                    cases[i].prompt.size(), pass.outputs[i].cached_tokens, logit,
+                                    rms, r.margin_error, agreed),
+                    r.passed(tolerance) ? "" : "  FAILED", parting.empty() ? "" : "  ", parting,
+                    "\n");
   }
   return text;
 }

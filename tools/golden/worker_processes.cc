@@ -97,13 +97,14 @@ class WorkerProcesses final : public StepExecutor {
     ASSIGN_OR_RETURN(hub.secret, ReadOrMakeSecretFile(secret_file));
     hub.build_version = std::string(kBuildVersion);
     hub.config = options.runner;
-    hub.world = options.ranks;
+    hub.world = options.tensor_parallel_size * options.runner.data_parallel_size;
+    const int32_t ranks = hub.world;
     ASSIGN_OR_RETURN(const ModelConfig model, LoadModelConfig(options.runner.model_dir));
     hub.vocab_size = model.vocab_size;
     hub.num_pages = options.num_pages;
     hub.startup_timeout = kStartupTimeout;
     ASSIGN_OR_RETURN(hub_, WorkerHub::Start(std::move(hub), &listener_));
-    for (int32_t r = 0; r < options.ranks; ++r) {
+    for (int32_t r = 0; r < ranks; ++r) {
       ASSIGN_OR_RETURN(
           const pid_t pid,
           Spawn(
@@ -112,7 +113,7 @@ class WorkerProcesses final : public StepExecutor {
                absl::StrCat("--threads=", options.threads_per_rank),
                absl::StrCat("--device=",
                             options.device == DeviceType::kCuda ? absl::StrCat("cuda:", r) : "cpu"),
-               absl::StrCat("--tensor_parallel_size=", options.ranks)}));
+               absl::StrCat("--tensor_parallel_size=", options.tensor_parallel_size)}));
       pids_.push_back(pid);
     }
     ASSIGN_OR_RETURN(ReadyGroup group, hub_->WaitForGroup());

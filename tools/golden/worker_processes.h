@@ -14,8 +14,8 @@
 namespace millrace {
 
 struct WorkerProcessesOptions {
-  RunnerConfig runner;  // model_dir must be absolute
-  int32_t ranks = 1;
+  RunnerConfig runner;               // model_dir must be absolute
+  int32_t tensor_parallel_size = 1;  // of each of runner.data_parallel_size groups
   int32_t threads_per_rank = 1;
   int32_t num_pages = 0;
   DeviceType device = DeviceType::kCpu;  // kCuda: worker n computes on GPU n

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/models/load_model.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -35,11 +36,12 @@ absl::Status CheckRanges(const ControllerFlags& f) {
   constexpr int64_t kMany = int64_t{1} << 20;
   const IntRange ranges[] = {
       {"tensor-parallel-size", f.tensor_parallel_size, 1, 1024},
+      {"data-parallel-size", f.data_parallel_size, 1, 1024},
       {"max-model-len", f.max_model_len, 0, int64_t{1} << 24},
       {"max-num-seqs", f.max_num_seqs, 1, 65536},
       {"max-num-batched-tokens", f.max_num_batched_tokens, 1, kMany},
       {"max-waiting", f.max_waiting, 1, kMany},
-      {"block-size", f.block_size, 1, 4096},
+      {"block-size", f.block_size, 0, 4096},
       {"num-gpu-blocks-override", f.num_gpu_blocks_override, 0, int64_t{1} << 30},
       {"kv-cache-memory-bytes", f.kv_cache_memory_bytes, 0, int64_t{1} << 50},
   };
@@ -48,9 +50,10 @@ absl::Status CheckRanges(const ControllerFlags& f) {
     return absl::InvalidArgumentError(
         absl::StrCat("--", r.flag, "=", r.value, " must be in [", r.low, ", ", r.high, "]"));
   }
-  if (!(f.gpu_memory_utilization > 0 && f.gpu_memory_utilization <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--gpu-memory-utilization=", f.gpu_memory_utilization, " must be above 0 and at most 1"));
+  if (!(f.gpu_memory_utilization >= 0 && f.gpu_memory_utilization <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpu-memory-utilization=", f.gpu_memory_utilization,
+                     " must be from 0 (the default share) to 1"));
   }
   if (f.max_num_batched_tokens < f.max_num_seqs) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -66,20 +69,30 @@ absl::Status CheckNotBuilt(const ControllerFlags& f) {
         absl::StrCat("--pipeline-parallel-size=", f.pipeline_parallel_size,
                      " is not supported; split the model with --tensor-parallel-size"));
   }
-  if (f.data_parallel_size != 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("--data-parallel-size=", f.data_parallel_size,
-                     " is not supported; run several controllers behind a gateway"));
-  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DType> ParseDType(const char* flag, const std::string& name, DType automatic) {
+absl::StatusOr<DType> ParseDType(const std::string& name, DType automatic) {
   if (name == "auto") return automatic;
   if (name == "float32" || name == "float") return DType::kF32;
   if (name == "bfloat16") return DType::kBF16;
   return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, "=", name, " is not supported: auto, float32 or bfloat16"));
+      absl::StrCat("--dtype=", name, " is not supported: auto, float32 or bfloat16"));
+}
+
+absl::StatusOr<DType> ParseCacheDType(const std::string& name, DType automatic) {
+  if (name == "auto") return automatic;
+  const std::optional<DType> dtype = CacheDTypeFromName(name);
+  if (dtype.has_value()) return *dtype;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-cache-dtype=", name, " is not supported: auto, float32, bfloat16 or fp8"));
+}
+
+absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
+  const std::optional<Numerics> numerics = NumericsFromName(name);
+  if (numerics.has_value()) return *numerics;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--numerics=", name, " is not supported: serving or reference"));
 }
 
 absl::StatusOr<LoadFormat> ParseLoadFormat(const std::string& name) {
@@ -118,10 +131,15 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
   runner.model_dir = f.model;
   ASSIGN_OR_RETURN(runner.load_format, ParseLoadFormat(f.load_format));
   const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-  ASSIGN_OR_RETURN(runner.dtype, ParseDType("dtype", f.dtype, own));
-  ASSIGN_OR_RETURN(runner.kv_dtype, ParseDType("kv-cache-dtype", f.kv_cache_dtype, runner.dtype));
+  ASSIGN_OR_RETURN(runner.dtype, ParseDType(f.dtype, own));
+  ASSIGN_OR_RETURN(runner.numerics, ParseNumerics(f.numerics));
+  ASSIGN_OR_RETURN(
+      runner.kv_dtype,
+      ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));
+  runner.expert_parallel = f.enable_expert_parallel;
+  runner.data_parallel_size = f.data_parallel_size;
   ASSIGN_OR_RETURN(runner.max_model_len, ResolveMaxModelLen(f, config));
-  runner.page_tokens = f.block_size;
+  runner.page_tokens = f.block_size > 0 ? f.block_size : DefaultPageTokens(config);
   runner.max_num_seqs = f.max_num_seqs;
   runner.max_num_batched_tokens = f.max_num_batched_tokens;
   runner.seed = f.seed;
@@ -142,8 +160,9 @@ void FillServed(const ControllerFlags& f, const RunnerConfig& runner, ServedMode
   model.max_model_len = runner.max_model_len;
   model.block_size = runner.page_tokens;
   model.max_num_seqs = runner.max_num_seqs;
+  model.data_parallel_size = runner.data_parallel_size;
   model.dtype = std::string(DTypeName(runner.dtype));
-  model.kv_cache_dtype = std::string(DTypeName(runner.kv_dtype));
+  model.kv_cache_dtype = std::string(CacheDTypeName(runner.kv_dtype));
   model.attention_backend = "MILLRACE_PAGED";
 }
 
@@ -164,7 +183,8 @@ absl::StatusOr<ControllerConfig> ResolveConfig(const ControllerFlags& flags) {
   config.scheduler.max_model_len = config.runner.max_model_len;
   config.scheduler.max_waiting = flags.max_waiting;
   config.scheduler.enable_prefix_caching = flags.enable_prefix_caching;
-  config.world = flags.tensor_parallel_size;
+  config.scheduler.data_parallel_size = config.runner.data_parallel_size;
+  config.tensor_parallel_size = flags.tensor_parallel_size;
   config.num_pages = flags.num_gpu_blocks_override;
   config.kv_cache_memory_bytes = flags.kv_cache_memory_bytes;
   config.memory_utilization = flags.gpu_memory_utilization;

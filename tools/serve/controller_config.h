@@ -27,14 +27,16 @@ struct ControllerFlags {
   int32_t max_waiting = 4096;
   bool enforce_eager = false;
   std::vector<std::string> cuda_graph_sizes;
-  int32_t block_size = 16;
+  int32_t block_size = 0;
   bool enable_prefix_caching = true;
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string numerics = "serving";
+  bool enable_expert_parallel = false;
   std::string load_format = "auto";
   int32_t num_gpu_blocks_override = 0;
   int64_t kv_cache_memory_bytes = 0;
-  double gpu_memory_utilization = 0.5;
+  double gpu_memory_utilization = 0;
   uint64_t seed = 0;
 };
 
@@ -42,7 +44,7 @@ struct ControllerConfig {
   ServedModel model;
   RunnerConfig runner;
   SchedulerConfig scheduler;
-  int32_t world = 1;
+  int32_t tensor_parallel_size = 1;  // of each of runner.data_parallel_size groups
   int32_t num_pages = 0;
   int64_t kv_cache_memory_bytes = 0;
   double memory_utilization = 0;

@@ -50,13 +50,14 @@ ABSL_FLAG(std::string, device, "cpu", "with --local: cpu, cuda or cuda:N");
 ABSL_FLAG(int32_t, threads, 0, "with --local: threads to compute with; 0 = all processors");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model (-tp, --tp-size)");
 ABSL_FLAG(int32_t, pipeline_parallel_size, 1, "1: more is not supported");
-ABSL_FLAG(int32_t, data_parallel_size, 1, "1: more is not supported");
+ABSL_FLAG(int32_t, data_parallel_size, 1,
+          "groups of --tensor-parallel-size ranks, each with its own requests (-dp, --dp-size)");
 ABSL_FLAG(int32_t, max_model_len, 0,
           "tokens of prompt and answer; 0 = what the model was made for");
 ABSL_FLAG(int32_t, max_num_seqs, 64, "sequences in a step");
 ABSL_FLAG(int32_t, max_num_batched_tokens, 2048, "tokens in a step");
 ABSL_FLAG(int32_t, max_waiting, 4096, "sequences in the queue; more are refused");
-ABSL_FLAG(int32_t, block_size, 16, "tokens in a cache block");
+ABSL_FLAG(int32_t, block_size, 0, "tokens in a cache block; 0 = what suits the model");
 ABSL_FLAG(bool, enforce_eager, false, "on GPUs: no captured graphs");
 ABSL_FLAG(bool, disable_custom_all_reduce, false,
           "on GPUs: sum over the ranks by NCCL alone, never over peer memory");
@@ -65,11 +66,17 @@ ABSL_FLAG(std::vector<std::string>, cuda_graph_sizes, {},
 ABSL_FLAG(bool, enable_prefix_caching, true, "reuse the cache of prompts that begin alike");
 ABSL_FLAG(std::string, dtype, "auto", "of weights: auto, float32, bfloat16");
 ABSL_FLAG(std::string, kv_cache_dtype, "auto",
-          "of the cache: auto (as --dtype), float32, bfloat16");
+          "of the cache: auto (fp8 where the model is served with it, else as --dtype), float32, "
+          "bfloat16, fp8");
+ABSL_FLAG(std::string, numerics, "serving",
+          "serving or reference (no activation is quantised), where the model has both");
+ABSL_FLAG(bool, enable_expert_parallel, false,
+          "split routed experts whole over the ranks, instead of each expert");
 ABSL_FLAG(std::string, load_format, "auto", "auto, safetensors, dummy (random weights)");
 ABSL_FLAG(int32_t, num_gpu_blocks_override, 0, "cache blocks; 0 = by memory");
 ABSL_FLAG(int64_t, kv_cache_memory_bytes, 0, "cache of each rank; 0 = by --gpu-memory-utilization");
-ABSL_FLAG(double, gpu_memory_utilization, 0.5, "share of the free memory that the caches take");
+ABSL_FLAG(double, gpu_memory_utilization, 0,
+          "share of the free memory that the caches take; 0: 0.9 of a GPU's, 0.5 of a host's");
 ABSL_FLAG(uint64_t, seed, 0, "of dummy weights and of requests without a seed");
 ABSL_FLAG(double, startup_timeout, 1800, "seconds until all workers must be ready");
 ABSL_FLAG(double, step_timeout, 60, "seconds after which a step has failed");
@@ -114,6 +121,8 @@ ControllerFlags ReadFlags(const std::vector<std::string>& words) {
           .enable_prefix_caching = absl::GetFlag(FLAGS_enable_prefix_caching),
           .dtype = absl::GetFlag(FLAGS_dtype),
           .kv_cache_dtype = absl::GetFlag(FLAGS_kv_cache_dtype),
+          .numerics = absl::GetFlag(FLAGS_numerics),
+          .enable_expert_parallel = absl::GetFlag(FLAGS_enable_expert_parallel),
           .load_format = absl::GetFlag(FLAGS_load_format),
           .num_gpu_blocks_override = absl::GetFlag(FLAGS_num_gpu_blocks_override),
           .kv_cache_memory_bytes = absl::GetFlag(FLAGS_kv_cache_memory_bytes),

@@ -71,7 +71,7 @@ absl::Status ControllerProcess::StartServer() {
 absl::Status ControllerProcess::StartHub() {
   WorkerHubOptions hub = options_.hub;
   hub.config = options_.config.runner;
-  hub.world = options_.config.world;
+  hub.world = options_.config.tensor_parallel_size * options_.config.runner.data_parallel_size;
   hub.vocab_size = options_.config.model.config.vocab_size;
   hub.num_pages = options_.config.num_pages;
   hub.kv_cache_memory_bytes = options_.config.kv_cache_memory_bytes;
@@ -100,7 +100,7 @@ void ControllerProcess::FeedLocal() {
 absl::Status ControllerProcess::LoadLocal() {
   const ControllerConfig& config = options_.config;
   const LocalExecutorConfig local = {.runner = config.runner,
-                                     .tensor_parallel_size = config.world,
+                                     .tensor_parallel_size = config.tensor_parallel_size,
                                      .device = options_.device.type,
                                      .threads = options_.threads,
                                      .cuda_device = options_.device.ordinal};
@@ -111,7 +111,8 @@ absl::Status ControllerProcess::LoadLocal() {
   console_.EndProgress();
   std::vector<RankRoom> rooms;
   for (const RankMemory& memory : executor->memory()) {
-    rooms.push_back({.host = "localhost", .memory_id = "", .memory = memory});
+    const bool gpu = options_.device.type == DeviceType::kCuda;
+    rooms.push_back({.host = "localhost", .memory_id = gpu ? "gpu" : "", .memory = memory});
   }
   const PageRequest request = {.num_pages = config.num_pages,
                                .kv_cache_memory_bytes = config.kv_cache_memory_bytes,

@@ -73,6 +73,19 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
       "(rank 0)",
       GiB(memory.weight_bytes), GiB(memory.workspace_bytes), GiB(memory.bytes_per_page * num_pages),
       GiB(memory.available_bytes));
+  absl::StrAppend(
+      &text,
+      absl::StrFormat("\nKV cache of %s rows: %s bytes in a page of %d tokens, %.2f a token; "
+                      "%s numerics",
+                      std::string(CacheDTypeName(config.kv_dtype)),
+                      WithCommas(memory.bytes_per_page), config.page_tokens,
+                      static_cast<double>(memory.bytes_per_page) / config.page_tokens,
+                      std::string(NumericsName(config.numerics))));
+  if (memory.skipped_tensors > 0) {
+    absl::StrAppend(&text, "\nSkipped ", WithCommas(memory.skipped_tensors),
+                    " tensors of the checkpoint that the model does not use (multi-token "
+                    "prediction, rotary tables)");
+  }
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
   absl::StrAppend(&text,
                   absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",

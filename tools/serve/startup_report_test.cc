@@ -19,15 +19,23 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
   RunnerConfig config;
   config.page_tokens = 16;
   config.max_model_len = 1000;
+  config.kv_dtype = DType::kU8;
+  config.numerics = Numerics::kServing;
   const RankMemory memory = {.weight_bytes = int64_t{1} << 30,
                              .workspace_bytes = int64_t{1} << 29,
                              .bytes_per_page = int64_t{1} << 20,
-                             .available_bytes = int64_t{3} << 30};
-  EXPECT_EQ(MemoryReport(memory, 512, config),
-            "Model weights take 1.00 GiB; activations peak 0.50 GiB; KV cache 0.50 GiB of 3.00 "
-            "free (rank 0)\n"
-            "GPU KV cache size: 8,192 tokens\n"
-            "Maximum concurrency for 1,000 tokens per request: 8.19x");
+                             .available_bytes = int64_t{3} << 30,
+                             .skipped_tensors = 4631};
+  EXPECT_EQ(
+      MemoryReport(memory, 512, config),
+      "Model weights take 1.00 GiB; activations peak 0.50 GiB; KV cache 0.50 GiB of 3.00 "
+      "free (rank 0)\n"
+      "KV cache of fp8 rows: 1,048,576 bytes in a page of 16 tokens, 65536.00 a token; serving "
+      "numerics\n"
+      "Skipped 4,631 tensors of the checkpoint that the model does not use (multi-token "
+      "prediction, rotary tables)\n"
+      "GPU KV cache size: 8,192 tokens\n"
+      "Maximum concurrency for 1,000 tokens per request: 8.19x");
 }
 
 TEST(StartupReport, WorldTableLinesUp) {

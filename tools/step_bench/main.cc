@@ -1,6 +1,7 @@
 // step_bench: times the steps of one rank, see README.md.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "tools/common/device_name.h"
 #include "tools/common/flags.h"
+#include "tools/common/line_plot.h"
 #include "tools/step_bench/step_driver.h"
 
 ABSL_FLAG(std::string, model, "", "folder with a config.json; weights are made up");
@@ -26,6 +28,7 @@ ABSL_FLAG(int32_t, context, 128, "tokens in the cache of each sequence when deco
 ABSL_FLAG(int32_t, steps, 64, "decode steps that are timed");
 ABSL_FLAG(int32_t, chunk, 2048, "prompt tokens of one step");
 ABSL_FLAG(int32_t, block_size, 64, "tokens of a cache page");
+ABSL_FLAG(std::string, plot, "", "write tokens/s by batch as an SVG here");
 ABSL_FLAG(bool, enforce_eager, false, "no captured graphs");
 
 namespace millrace {
@@ -100,18 +103,46 @@ double DecodeBound(const LocalExecutor& executor, int32_t batch, const Bound& bo
   return (static_cast<double>(memory.weight_bytes) - embedding + cache) / bound.bytes_per_second;
 }
 
-absl::Status BenchBatch(int32_t batch, const Bed& bed, const Bound& bound, StepDriver& driver) {
+// Tokens a second; `bound` is 0 where it is not known.
+struct Throughput {
+  double measured = 0;
+  double bound = 0;
+};
+
+absl::StatusOr<Throughput> BenchBatch(int32_t batch, const Bed& bed, const Bound& bound,
+                                      StepDriver& driver) {
   const int32_t context = absl::GetFlag(FLAGS_context);
   ASSIGN_OR_RETURN(const double prefill, driver.Prefill(batch, context, bed.room, bed.chunk));
   ASSIGN_OR_RETURN(const double step, driver.Decode(absl::GetFlag(FLAGS_steps)));
   std::printf("%5d %8d %12.0f %10.3f %12.1f", batch, context, batch * context / prefill, step * 1e3,
               batch / step);
+  Throughput result = {.measured = batch / step};
   if (bound.bytes_per_second > 0) {
     const double floor = DecodeBound(*bed.executor, batch, bound);
     std::printf(" %10.3f %6.1f %%", floor * 1e3, 100 * floor / step);
+    result.bound = batch / floor;
   }
   std::printf("\n");
   std::fflush(stdout);
+  return result;
+}
+
+absl::Status WritePlot(const std::string& path, const std::vector<int32_t>& batches,
+                       const std::vector<Throughput>& results) {
+  PlotPanel panel = {.y_label = "decode, tokens/s", .x_label = "sequences in the batch"};
+  PlotLine measured = {.name = "measured", .color = "#1f77b4"};
+  PlotLine bound = {.name = "bound by copy bandwidth", .color = "#bbbbbb"};
+  for (size_t i = 0; i < batches.size(); ++i) {
+    panel.ticks.push_back(absl::StrCat(batches[i]));
+    measured.values.push_back(results[i].measured);
+    bound.values.push_back(results[i].bound);
+  }
+  panel.lines = {measured, bound};
+  const std::string title = absl::StrCat("contexts of ", absl::GetFlag(FLAGS_context), " tokens");
+  std::ofstream out(path);
+  out << LinePlotSvg({panel}, title);
+  out.close();
+  if (!out) return absl::InternalError(absl::StrCat("--plot: cannot write ", path));
   return absl::OkStatus();
 }
 
@@ -132,7 +163,12 @@ absl::Status Run() {
                     bed.executor->model_config().vocab_size);
   // Libraries load their kernels at their first use.
   RETURN_IF_ERROR(driver.Prefill(1, absl::GetFlag(FLAGS_context), bed.room, bed.chunk).status());
-  for (const int32_t batch : batches) RETURN_IF_ERROR(BenchBatch(batch, bed, bound, driver));
+  std::vector<Throughput> results;
+  for (const int32_t batch : batches) {
+    ASSIGN_OR_RETURN(results.emplace_back(), BenchBatch(batch, bed, bound, driver));
+  }
+  const std::string plot = absl::GetFlag(FLAGS_plot);
+  if (!plot.empty()) RETURN_IF_ERROR(WritePlot(PathFromUser(plot), batches, results));
   return absl::OkStatus();
 }
 

@@ -19,14 +19,14 @@ struct WorkerHubOptions {
 
   RunnerConfig config;            // handed to every rank
   std::string model_fingerprint;  // of config.model_dir; a worker's own must match. "": unchecked
-  int32_t world = 1;              // ranks of a group
+  int32_t world = 1;              // ranks of all of config.data_parallel_size groups
   int32_t vocab_size = 0;         // > 0; results outside of it are refused
   // GPUs: small sums over peer memory, where the ranks have it, instead of by NCCL.
   bool custom_all_reduce = true;
 
   int32_t num_pages = 0;              // > 0: as asked; 0: sized from what the ranks report
   int64_t kv_cache_memory_bytes = 0;  // > 0: cache of each rank; 0: a share of what is free
-  double memory_utilization = 0.9;    // that share; ranks that share memory divide it
+  double memory_utilization = 0;      // that share, 0: PageRequest's; ranks of one memory divide it
 
   absl::Duration startup_timeout = absl::Minutes(10);  // to the first group's readiness
   absl::Duration self_test_timeout = absl::Seconds(30);

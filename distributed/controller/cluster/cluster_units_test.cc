@@ -30,7 +30,7 @@ const HelloRules kRules = {.build_version = "1.0",
                            .protocol_revision = "abc",
                            .model_fingerprint = "f00d",
                            .device_kind = "cpu",
-                           .world = 2};
+                           .tensor_parallel_size = 2};
 
 TEST(HelloCheckTest, TakesWhatFits) {
   worker::Hello hello = GoodHello();
@@ -82,6 +82,12 @@ TEST(PageSizingTest, SmallestRankDecidesAndMemoryIsShared) {
   // Two GPUs of one host, and two ranks on one of them.
   EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0"), Room("a", 10, 1000, "g1")}, request).value(), 50);
   EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0"), Room("a", 10, 1000, "g0")}, request).value(), 25);
+}
+
+TEST(PageSizingTest, MoreOfAGpuThanOfAHost) {
+  const PageRequest request = {.page_tokens = 16, .max_model_len = 100};
+  EXPECT_EQ(SizePages({Room("a", 10, 1000)}, request).value(), 50);
+  EXPECT_EQ(SizePages({Room("a", 10, 1000, "g0")}, request).value(), 90);
 }
 
 TEST(PageSizingTest, GivenSizes) {

@@ -56,9 +56,9 @@ absl::Status CheckHello(const worker::Hello& hello, const HelloRules& rules) {
   if (!rules.model_fingerprint.empty() && !hello.model_fingerprint().empty()) {
     diff.Compare("model fingerprint", hello.model_fingerprint(), rules.model_fingerprint);
   }
-  if (rules.world > 0 && hello.tensor_parallel_size() > 0) {
+  if (rules.tensor_parallel_size > 0 && hello.tensor_parallel_size() > 0) {
     diff.Compare("tensor parallel size", absl::StrCat(hello.tensor_parallel_size()),
-                 absl::StrCat(rules.world));
+                 absl::StrCat(rules.tensor_parallel_size));
   }
   return diff.Result();
 }

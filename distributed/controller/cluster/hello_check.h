@@ -16,7 +16,7 @@ struct HelloRules {
   std::string protocol_revision;
   std::string model_fingerprint;
   std::string device_kind;  // of the workers that are there
-  int32_t world = 0;
+  int32_t tensor_parallel_size = 0;
 };
 
 // FailedPrecondition with every difference and both values, or InvalidArgument for texts that no

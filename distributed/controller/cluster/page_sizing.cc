@@ -13,6 +13,11 @@ namespace {
 
 std::string GiB(double bytes) { return absl::StrFormat("%.2f GiB", bytes / (1 << 30)); }
 
+double ShareFor(const RankRoom& rank, const PageRequest& request) {
+  if (request.memory_utilization > 0) return request.memory_utilization;
+  return rank.memory_id.empty() ? kHostShare : kGpuShare;
+}
+
 }  // namespace
 
 absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const PageRequest& request) {
@@ -27,7 +32,8 @@ absl::StatusOr<int32_t> SizePages(const std::vector<RankRoom>& ranks, const Page
     const int64_t free = memory.available_bytes / sharers[{ranks[i].host, ranks[i].memory_id}];
     const bool given = request.num_pages > 0 || request.kv_cache_memory_bytes > 0;
     int64_t room =
-        given ? free : static_cast<int64_t>(static_cast<double>(free) * request.memory_utilization);
+        given ? free
+              : static_cast<int64_t>(static_cast<double>(free) * ShareFor(ranks[i], request));
     if (request.num_pages == 0 && request.kv_cache_memory_bytes > 0) {
       room = std::min(room, request.kv_cache_memory_bytes);
     }

@@ -10,17 +10,23 @@
 namespace millrace {
 
 GroupSteps::GroupSteps(int32_t world, const StepLimits& limits, SendToRank send)
-    : world_(world), limits_(limits), send_(std::move(send)) {}
+    : world_(world),
+      group_size_(world / limits.data_parallel_size),
+      limits_(limits),
+      send_(std::move(send)) {}
 
 absl::Status GroupSteps::Launch(const StepPlan& plan) {
   Pending pending;
   pending.step = plan.step;
   pending.begin = absl::Now();
   pending.answered.assign(static_cast<size_t>(world_), false);
+  pending.result.step = plan.step;
+  pending.result.sequences.resize(plan.sequences.size());
   for (const SequencePlan& sequence : plan.sequences) {
     const auto scored = [](int32_t target) { return target >= 0; };
     pending.expected.push_back(
-        {.slot = sequence.slot,
+        {.group = sequence.group,
+         .slot = sequence.slot,
          .sample = sequence.sample,
          .scores = static_cast<int32_t>(
              std::count_if(sequence.score_targets.begin(), sequence.score_targets.end(), scored)),
@@ -59,9 +65,10 @@ bool GroupSteps::Done(const Pending& pending) {
 }
 
 absl::Status GroupSteps::OnStepDone(int32_t rank, const worker::StepDone& done) {
-  // Only rank 0 brings results, and the others not even a list.
-  if (rank != 0 && done.sequences_size() > 0) {
-    return absl::InvalidArgumentError("a result that only rank 0 may bring");
+  // Only the first rank of a group brings results, and the others not even a list.
+  const bool first = rank % group_size_ == 0;
+  if (!first && done.sequences_size() > 0) {
+    return absl::InvalidArgumentError("a result that only the first rank of a group may bring");
   }
   ASSIGN_OR_RETURN(StepResult result, FromProto(done, limits_));
   const std::lock_guard<std::mutex> lock(mu_);
@@ -71,10 +78,7 @@ absl::Status GroupSteps::OnStepDone(int32_t rank, const worker::StepDone& done) 
       return absl::InvalidArgumentError(
           absl::StrCat("an answer to step ", done.step(), " where step ", pending.step, " is due"));
     }
-    if (rank == 0) {
-      RETURN_IF_ERROR(CheckAnswers(pending, result));
-      pending.result = std::move(result);
-    }
+    if (first) RETURN_IF_ERROR(TakeAnswers(rank / group_size_, std::move(result), pending));
     pending.answered[static_cast<size_t>(rank)] = true;
     if (Done(pending)) changed_.notify_all();
     return absl::OkStatus();
@@ -83,29 +87,38 @@ absl::Status GroupSteps::OnStepDone(int32_t rank, const worker::StepDone& done) 
       absl::StrCat("an answer to step ", done.step(), ", which nobody waits for"));
 }
 
-absl::Status GroupSteps::CheckAnswers(const Pending& pending, const StepResult& result) {
-  if (result.sequences.size() != pending.expected.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("step ", pending.step, ": ",
-                                                   result.sequences.size(), " results, want ",
-                                                   pending.expected.size()));
+absl::Status GroupSteps::TakeAnswers(int32_t group, StepResult result, Pending& pending) {
+  std::vector<size_t> places;  // of the group's sequences in the plan
+  for (size_t i = 0; i < pending.expected.size(); ++i) {
+    if (pending.expected[i].group == group) places.push_back(i);
   }
-  for (size_t i = 0; i < result.sequences.size(); ++i) {
-    const SequenceResult& got = result.sequences[i];
-    const Expected& want = pending.expected[i];
-    const bool sampled = got.token >= 0;
-    if (got.slot != want.slot || (!got.numeric_fault && sampled != want.sample)) {
-      return absl::InvalidArgumentError(absl::StrCat("step ", pending.step, ": result ", i,
-                                                     " does not answer its plan: slot ", got.slot,
-                                                     ", token ", got.token));
-    }
-    if (got.numeric_fault) continue;
-    if (static_cast<int32_t>(got.prompt_logprobs.size()) != want.scores ||
-        static_cast<int32_t>(got.logits.size()) != want.logits) {
+  if (result.sequences.size() != places.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "step ", pending.step, ": ", result.sequences.size(), " results, want ", places.size()));
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    const absl::Status status = CheckAnswer(pending.expected[places[i]], result.sequences[i]);
+    if (!status.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("step ", pending.step, ": result ", i, " has ", got.prompt_logprobs.size(),
-                       " prompt logprobs and ", got.logits.size(), " rows of logits, want ",
-                       want.scores, " and ", want.logits));
+          absl::StrCat("step ", pending.step, ": result ", i, status.message()));
     }
+    pending.result.sequences[places[i]] = std::move(result.sequences[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupSteps::CheckAnswer(const Expected& want, const SequenceResult& got) {
+  const bool sampled = got.token >= 0;
+  if (got.slot != want.slot || (!got.numeric_fault && sampled != want.sample)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(" does not answer its plan: slot ", got.slot, ", token ", got.token));
+  }
+  if (got.numeric_fault) return absl::OkStatus();
+  if (static_cast<int32_t>(got.prompt_logprobs.size()) != want.scores ||
+      static_cast<int32_t>(got.logits.size()) != want.logits) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        " has ", got.prompt_logprobs.size(), " prompt logprobs and ", got.logits.size(),
+        " rows of logits, want ", want.scores, " and ", want.logits));
   }
   return absl::OkStatus();
 }

@@ -49,6 +49,7 @@ class GroupSteps final {
  private:
   // What a sequence's result has to have.
   struct Expected {
+    int32_t group = 0;
     int32_t slot = 0;
     bool sample = false;
     int32_t scores = 0;
@@ -59,13 +60,16 @@ class GroupSteps final {
     absl::Time begin;  // when it became the oldest, or was launched
     std::vector<Expected> expected;
     std::vector<bool> answered;  // by rank
-    StepResult result;
+    StepResult result;           // of all groups
   };
 
-  static absl::Status CheckAnswers(const Pending& pending, const StepResult& result);
+  // Takes what a group's first rank brings.
+  static absl::Status TakeAnswers(int32_t group, StepResult result, Pending& pending);
+  static absl::Status CheckAnswer(const Expected& want, const SequenceResult& got);
   static bool Done(const Pending& pending);
 
   const int32_t world_;
+  const int32_t group_size_;  // ranks of a group
   const StepLimits limits_;
   const SendToRank send_;
 

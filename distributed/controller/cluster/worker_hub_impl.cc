@@ -26,12 +26,16 @@ absl::Status CheckOptions(const WorkerHubOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("worker hub: want ", text));
   };
   if (options.world < 1 || options.world > 1024) return want("1 to 1024 ranks");
+  if (options.config.data_parallel_size < 1 ||
+      options.world % options.config.data_parallel_size != 0) {
+    return want("as many ranks in each data-parallel group");
+  }
   if (options.vocab_size < 1) return want("vocab_size > 0");
   if (options.port < 0 || options.port > 65535) return want("a port below 65536");
   if (options.config.max_model_len < 1) return want("config.max_model_len > 0");
   if (options.num_pages < 0 || options.kv_cache_memory_bytes < 0) return want("sizes >= 0");
-  if (!(options.memory_utilization > 0 && options.memory_utilization <= 1)) {
-    return want("a memory utilization in (0, 1]");
+  if (!(options.memory_utilization >= 0 && options.memory_utilization <= 1)) {
+    return want("a memory utilization in [0, 1]");
   }
   return absl::OkStatus();
 }
@@ -141,7 +145,7 @@ absl::Status WorkerHubImpl::CheckNewcomer(const worker::Hello& hello) const {
               .protocol_revision = protocol_revision_,
               .model_fingerprint = options_.model_fingerprint,
               .device_kind = present.empty() ? std::string() : present[0].hello.device_kind(),
-              .world = options_.world}));
+              .tensor_parallel_size = options_.world / options_.config.data_parallel_size}));
   std::vector<std::string> names;
   for (const Member& member : present) {
     names.push_back(member.Name());

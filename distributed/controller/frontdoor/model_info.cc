@@ -46,7 +46,7 @@ void FillModelInfo(const ServedModel& model, vllm::grpc::engine::GetModelInfoRes
 
 void FillServerInfo(const ServedModel& model, vllm::grpc::engine::GetServerInfoResponse& out) {
   out.set_server_type("vllm-grpc");
-  out.set_data_parallel_size(1);
+  out.set_data_parallel_size(model.data_parallel_size);
   out.set_kv_cache_dtype(model.kv_cache_dtype);
   out.set_block_size(model.block_size);
   out.set_attention_backend(model.attention_backend);

@@ -24,7 +24,8 @@ struct ServedModel {
   std::optional<ChatTemplate> chat;            // none: messages are refused
   int32_t max_model_len = 0;
   int32_t block_size = 16;
-  int32_t max_num_seqs = 0;
+  int32_t max_num_seqs = 0;  // of a group
+  int32_t data_parallel_size = 1;
   std::string dtype;           // "bfloat16"
   std::string kv_cache_dtype;  // "auto" or a type
   std::string attention_backend;

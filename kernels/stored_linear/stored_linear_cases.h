@@ -1,0 +1,51 @@
+// Shapes of StoredLinear, shared by test and bench.
+#ifndef KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
+#define KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
+
+#include <cstdint>
+
+namespace millrace {
+
+struct StoredLinearCase {
+  int64_t tokens;
+  int64_t inputs;  // a multiple of 32, so that every format has it
+  int64_t outputs;
+  int64_t row_padding = 0;
+  int32_t tile_row = 0;
+  int32_t tile_col = 0;
+};
+
+inline constexpr StoredLinearCase kStoredLinearCases[] = {
+    {0, 64, 8},
+    {3, 64, 0},
+    {2, 0, 5},
+    {1, 32, 1},
+    {1, 96, 7, 3},
+    {3, 192, 128},
+    {4, 160, 131, 1},
+    {5, 416, 129, 0, 127, 1},
+    {7, 288, 9, 2, 24},
+    {2, 640, 6, 0, 0, 96},
+    {2, 128, 300, 0, 64, 64},
+    {65, 352, 33},
+    {1030, 64, 13},
+};
+
+// Widths that FP4 does not have.
+inline constexpr StoredLinearCase kStoredLinearOddCases[] = {
+    {1, 1, 1}, {3, 7, 5}, {4, 137, 131, 1, 3, 5}, {2, 259, 6, 0, 126, 127}, {37, 131, 12},
+};
+
+// Flash's widest inputs, a few of its outputs.
+inline constexpr StoredLinearCase kStoredLinearServingCases[] = {{1, 4096, 130}, {3, 8192, 40}};
+
+// What the benchmark times: such a matrix, for one token, a few, and a prefill.
+inline constexpr StoredLinearCase kStoredLinearServed[] = {
+    {1, 4096, 2048},
+    {6, 4096, 2048},
+    {256, 4096, 2048},
+};
+
+}  // namespace millrace
+
+#endif  // KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_
