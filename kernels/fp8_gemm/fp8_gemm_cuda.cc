@@ -63,8 +63,7 @@ absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kTiles: {
-      const bool narrow =
-          Fp8GemmTakesNarrowTiles(args.x.dim(0), args.weight.dim(0), multiprocessors);
+      const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
       return CudaStatus(LaunchFp8GemmTiles(KernelArgs(args), {multiprocessors, narrow}, stream),
                         "Fp8Gemm");
     }

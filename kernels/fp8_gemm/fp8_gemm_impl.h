@@ -17,8 +17,8 @@ int64_t Fp8GemmCudaFlags(int32_t multiprocessors);
 enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kGeneric };
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability);
 
-// Whether tiles of 192 columns leave the multiprocessors less idle than those of 256 at the end.
-bool Fp8GemmTakesNarrowTiles(int64_t tokens, int64_t outputs, int32_t multiprocessors);
+// Whether tiles of 192 columns are expected to take less time than those of 256.
+bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors);
 
 }  // namespace millrace
 

@@ -3,14 +3,15 @@
 namespace millrace {
 namespace {
 
-// As many stages as leave half of the SM to the next kernel; at 128 tokens nothing can.
+// At most half of the SM, so that the next kernel fits beside it; at 128 tokens it cannot.
+// README.md has what was measured.
 template <bool kBlocks>
 cudaError_t LaunchOf(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split, int multiprocessors,
                      cudaStream_t stream) {
   using fp8_few::LaunchWith;
   using fp8_few::Traits;
   if (args.tokens <= 8) {
-    return LaunchWith<Traits<8, 6, kBlocks>>(args, split, multiprocessors, stream);
+    return LaunchWith<Traits<8, 4, kBlocks>>(args, split, multiprocessors, stream);
   }
   if (args.tokens <= 16) {
     return LaunchWith<Traits<16, 6, kBlocks>>(args, split, multiprocessors, stream);

@@ -5,9 +5,9 @@ namespace millrace {
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream) {
   using fp8_tiles::LaunchWith;
-  using Wide = fp8_tiles::Traits<2, 128, 4, 2, true>;
-  using Narrow = fp8_tiles::Traits<1, 192, 4, 2, true>;
-  using OfVectors = fp8_tiles::Traits<2, 128, 4, 2, false>;
+  using Wide = fp8_tiles::Traits<2, 128, true>;
+  using Narrow = fp8_tiles::Traits<1, 192, true>;
+  using OfVectors = fp8_tiles::Traits<2, 128, false>;
   if (!args.blocks) return LaunchWith<OfVectors>(args, shape.multiprocessors, stream);
   if (shape.narrow) return LaunchWith<Narrow>(args, shape.multiprocessors, stream);
   return LaunchWith<Wide>(args, shape.multiprocessors, stream);

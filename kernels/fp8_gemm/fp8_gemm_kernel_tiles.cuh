@@ -1,13 +1,13 @@
 // Many tokens, on Hopper: y [M, N] = x [M, K] w[N, K]', E4M3.
 //
-// Grid: persistent blocks, one an SM, in clusters of kCluster blocks that take neighbouring rows of
-// tiles, so that a tile of w is fetched once for the cluster and multicast.
+// Grid: persistent blocks, one an SM, in clusters of two that take neighbouring rows of tiles, so
+// that a tile of w is fetched once for both and multicast.
 //   warpgroup 0      producer: one thread keeps the ring of (x, w, scales of x) stages full
 //   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
 // Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
-// that, the other's products run: they take turns at the tensor cores, a turn ending when the last
-// product of a wave has begun. A finished wave is rounded, staged in shared memory and stored by
-// the copy engine under the products of the next. Bound by the tensor cores.
+// that, the other's products run; nothing makes them alternate (README.md). A finished wave is
+// rounded, staged in shared memory and stored by the copy engine under the products of the next.
+// Bound by the tensor cores.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
 
@@ -27,19 +27,14 @@
 
 namespace millrace::fp8_tiles {
 
-enum class Turns : uint8_t { kNone, kIssued, kLast };
-
-template <int kWavesOfTile, int kColsOfWave, int kRing, int kBlocksOfCluster, bool kOfBlocks,
-          bool kXInRegisters = false, Turns kTurnsOf = Turns::kLast>
+template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks>
 struct Traits {
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;
-  static constexpr int kStages = kRing;
-  static constexpr int kCluster = kBlocksOfCluster;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
-  static constexpr bool kRs = kXInRegisters;
-  static constexpr Turns kTurns = kTurnsOf;
 
+  static constexpr int kStages = 4;
+  static constexpr int kCluster = 2;
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
@@ -71,7 +66,7 @@ __host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& ar
   return args.y_bf16 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
 }
 
-enum Barrier : int { kTurn = 1, kStaging = 3 };  // and the next, one a warpgroup
+enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
 
 // Which tile a cluster takes when: bands of kBand cluster rows, down the rows first, so that the
 // tiles in flight at a time share their operands in L2.
@@ -119,11 +114,7 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Map
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, first.x);
       uint8_t* const w = smem.w[stage] + rank * kShare * T::kDepth;
       const int2 at = {k * T::kDepth, first.y + rank * kShare};
-      if constexpr (T::kCluster > 1) {
-        LoadBox2Multicast(w, maps.w, full, at, (1 << T::kCluster) - 1);
-      } else {
-        LoadBox2(w, maps.w, full, at.x, at.y);
-      }
+      LoadBox2Multicast(w, maps.w, full, at, (1 << T::kCluster) - 1);
       if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, first.x, k);
       if (++stage == T::kStages) {
         stage = 0;
@@ -160,7 +151,6 @@ class Consumer {
     if (tile >= order.tiles()) return;
     int2 next = FirstElement<T>(order, tile, rank);
     LoadScales(next.y, 0);
-    if (T::kTurns != Turns::kNone && wg_ == 1) NamedArrive(kTurn, 256);
     for (; tile < order.tiles(); tile += step) {
       first_ = next;
       next = FirstElement<T>(order, min(tile + step, order.tiles() - 1), rank);
@@ -173,7 +163,6 @@ class Consumer {
       Step<true>(next.y, 0);
       StoreWave(T::kWaves - 1);
     }
-    if (T::kTurns != Turns::kNone && wg_ == 0) NamedSync(kTurn, 256);
     if (tid_ == 0) StoreWait();
   }
 
@@ -204,34 +193,20 @@ class Consumer {
       x_scale[0] = smem_.x_scale[stage_][row];
       x_scale[1] = smem_.x_scale[stage_][row + 8];
     }
-    const uint8_t* const x = smem_.x[stage_] + wg_ * 64 * T::kDepth;
-    uint32_t a[16];
-    if constexpr (T::kRs) LoadRows(x, a);
-    const uint64_t x_matrix = WgmmaMatrix128(x, 1024, 0);
+    const uint64_t x_matrix = WgmmaMatrix128(smem_.x[stage_] + wg_ * 64 * T::kDepth, 1024, 0);
     const uint64_t w_matrix = WgmmaMatrix128(smem_.w[stage_], 1024, 0);
 #pragma unroll
     for (int wave = 0; wave < T::kWaves; ++wave) {
       float part[T::kWaveCols / 2];
       const uint64_t w = WgmmaAdvance(w_matrix, wave * T::kWaveCols * T::kDepth);
-      if constexpr (T::kTurns != Turns::kNone) NamedSync(kTurn + wg_, 256);
       WgmmaFence();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (T::kTurns == Turns::kLast && i == 3) WgmmaCommit();
-        if constexpr (T::kRs) {
-          WgmmaE4M3<T::kWaveCols>::FromRegisters(part, a + 4 * i, WgmmaAdvance(w, 32 * i), i > 0);
-        } else {
-          WgmmaE4M3<T::kWaveCols>::FromShared(part, WgmmaAdvance(x_matrix, 32 * i),
-                                              WgmmaAdvance(w, 32 * i), i > 0);
-        }
+        WgmmaE4M3<T::kWaveCols>::FromShared(part, WgmmaAdvance(x_matrix, 32 * i),
+                                            WgmmaAdvance(w, 32 * i), i > 0);
       }
       WgmmaCommit();
-      if constexpr (T::kTurns == Turns::kIssued) NamedArrive(kTurn + 1 - wg_, 256);
       if (kLast && wave > 0) StoreWave(wave - 1);
-      if constexpr (T::kTurns == Turns::kLast) {
-        WgmmaWait<1>();
-        NamedArrive(kTurn + 1 - wg_, 256);
-      }
       WgmmaWait<0>();
       WgmmaHold(part);
       if (wave + 1 == T::kWaves) ReleaseStage();
@@ -244,25 +219,9 @@ class Consumer {
     }
   }
 
-  // The warpgroup's rows of x as the A operand of the four products of a stage.
-  __device__ __forceinline__ void LoadRows(const uint8_t* x, uint32_t (&a)[16]) const {
-    const int row = warp_ * 16 + lane_ % 16;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t m[4];
-      LoadMatrix4(m, x + row * 128 + ((2 * i + lane_ / 16) ^ (row & 7)) * 16);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) a[4 * i + j] = m[j];
-    }
-  }
-
   __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
-    if constexpr (T::kCluster > 1) {
-      if (lane_ < T::kCluster) ArriveAt(&smem_.empty[stage_], lane_);
-    } else {
-      if (lane_ == 0) Arrive(&smem_.empty[stage_]);
-    }
+    if (lane_ < T::kCluster) ArriveAt(&smem_.empty[stage_], lane_);
     if (++stage_ == T::kStages) {
       stage_ = 0;
       parity_ ^= 1;
@@ -309,6 +268,8 @@ class Consumer {
 
   // Scales of tokens and outputs.
   __device__ __forceinline__ void ScaleSums(float (&total)[T::kWaveCols / 2], int row, int col) {
+    // Opaque, or the addresses of every output would be kept in registers through the whole loop.
+    asm volatile("" : "+r"(row), "+r"(col));
     float x_scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -367,11 +328,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     }
     FenceBarrierInit();
   }
-  if constexpr (T::kCluster > 1) {
-    ClusterSync();
-  } else {
-    __syncthreads();
-  }
+  ClusterSync();
   WaitForPriorGrid();
   StartNextGrid();
   if (threadIdx.x < 128) {
@@ -383,7 +340,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     Consumer<T>(args, maps, smem).Run();
   }
   // A block that left could not be written to or arrived at by its neighbour.
-  if constexpr (T::kCluster > 1) ClusterSync();
+  ClusterSync();
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions
 #endif

@@ -25,14 +25,16 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 
-bool Fp8GemmTakesNarrowTiles(int64_t tokens, int64_t outputs, int32_t multiprocessors) {
+bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const auto columns = [&](int64_t width) {
-    const int64_t tiles = CeilDiv(tokens, 256) * CeilDiv(outputs, width);  // of two blocks
+    // Of the two blocks of a cluster.
+    const int64_t tiles = CeilDiv(args.x.dim(0), 256) * CeilDiv(args.weight.dim(0), width);
     return CeilDiv(tiles, multiprocessors / 2) * width;
   };
-  // Narrow tiles read more of shared memory for a product: 136 bytes a cycle instead of 144 of two
-  // waves, but 40 instead of 32 from L2.
-  return columns(192) * 103 < columns(256) * 100;
+  // Measured (README.md), a column of a narrow tile costs 0.92 of a wide one's at 512 inputs, 1.00
+  // to 1.10 from 1536 on.
+  const int64_t percent = args.x.dim(1) <= 512 ? 92 : 104;
+  return columns(192) * percent < columns(256) * 100;
 }
 
 }  // namespace millrace

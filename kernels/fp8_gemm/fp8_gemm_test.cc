@@ -1,5 +1,7 @@
 #include "kernels/fp8_gemm/fp8_gemm.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -92,49 +94,119 @@ struct Tensors {
 struct Sums {
   Values value;      // the formula
   Values magnitude;  // the sum of the products' absolute values
+  Values cut;        // what the tensor cores may cut off in all; 0 on the CPU
 };
 
-Sums Expected(const Tensors& t, const Fp8GemmCase& c) {
-  const Values x_scale = t.x_scale.Get(), w_scale = t.weight_scale.Get();
-  const int64_t depth = (c.inputs + 127) / 128;
-  const auto scale = [&](int64_t m, int64_t n, int64_t k) {
-    const int64_t of_x = t.blocks ? k / 128 * c.tokens + m : (x_scale.size() == 1 ? 0 : m);
-    const int64_t of_w = t.blocks ? n / 128 * depth + k / 128 : (w_scale.size() == 1 ? 0 : n);
-    return x_scale[static_cast<size_t>(of_x)] * w_scale[static_cast<size_t>(of_w)];
-  };
-  const auto decode_all = [](Values codes) {
+// A product's sum of 128 inputs, which one scale multiplies.
+class BlockSum {
+ public:
+  explicit BlockSum(bool cuts) : cuts_(cuts) {}
+
+  void Add(double product) {
+    group_[count_++] = product;
+    magnitude_ += std::abs(product);
+    if (count_ == group_.size()) EndGroup();
+  }
+  void EndGroup() {
+    if (cuts_) cut_ += CutLoss();
+    for (size_t i = 0; i < count_; ++i) value_ += group_[i];
+    count_ = 0;
+  }
+  double value() const { return value_; }
+  double magnitude() const { return magnitude_; }
+  double cut() const { return cut_; }
+
+ private:
+  // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
+  // lies more than 13 bits below the highest bit of the largest of all, and as much of the sum,
+  // before and after. (13 bits, and that bits are cut and not rounded, is measured: README.md.)
+  double CutLoss() const {
+    double largest = std::abs(value_);
+    for (size_t i = 0; i < count_; ++i) largest = std::max(largest, std::abs(group_[i]));
+    if (largest == 0) return 0;
+    const double unit = std::ldexp(1, std::ilogb(largest) - 13), inverse = 1 / unit;
+    double loss = 2 * unit;
+    for (size_t i = 0; i < count_; ++i) {
+      const auto kept = static_cast<double>(static_cast<int64_t>(group_[i] * inverse));
+      loss += std::abs(group_[i] - kept * unit);
+    }
+    return loss;
+  }
+
+  bool cuts_;
+  std::array<double, 32> group_ = {};
+  size_t count_ = 0;
+  double value_ = 0, magnitude_ = 0, cut_ = 0;
+};
+
+class Oracle {
+ public:
+  // `cuts`: whether Sums::cut is wanted; it takes longer than the rest.
+  Oracle(const Tensors& t, const Fp8GemmCase& c, bool cuts)
+      : case_(c),
+        cuts_(cuts),
+        blocks_(t.blocks),
+        x_(DecodeAll(t.x.Get())),
+        weight_(DecodeAll(t.weight.Get())),
+        x_scale_(t.x_scale.Get()),
+        weight_scale_(t.weight_scale.Get()) {}
+
+  Sums All() const {
+    Sums sums;
+    for (int64_t m = 0; m < case_.tokens; ++m) {
+      for (int64_t n = 0; n < case_.outputs; ++n) {
+        double value = 0, magnitude = 0, cut = 0;
+        for (int64_t k = 0; k < case_.inputs; k += 128) {
+          const BlockSum sum = Block(m, n, k);
+          const double scale = Scale(m, n, k);
+          value += sum.value() * scale;
+          magnitude += sum.magnitude() * scale;
+          cut += sum.cut() * scale;
+        }
+        sums.value.push_back(value);
+        sums.magnitude.push_back(magnitude);
+        sums.cut.push_back(cut);
+      }
+    }
+    return sums;
+  }
+
+ private:
+  static Values DecodeAll(Values codes) {
     for (double& code : codes) code = Decode(code);
     return codes;
-  };
-  const Values xs = decode_all(t.x.Get()), ws = decode_all(t.weight.Get());
-  Sums sums;
-  for (int64_t m = 0; m < c.tokens; ++m) {
-    for (int64_t n = 0; n < c.outputs; ++n) {
-      double sum = 0, magnitude = 0, factor = 0;
-      for (int64_t k = 0; k < c.inputs; ++k) {
-        const double x = xs[static_cast<size_t>(m * c.inputs + k)];
-        const double w = ws[static_cast<size_t>(n * c.inputs + k)];
-        if (k % 128 == 0) factor = scale(m, n, k);
-        const double product = x * w * factor;
-        sum += product;
-        magnitude += std::abs(product);
-      }
-      sums.value.push_back(sum);
-      sums.magnitude.push_back(magnitude);
-    }
   }
-  return sums;
-}
+  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
 
-// f32 sums of 128 and of the blocks lose 2^-24 of the magnitude a step, in practice a few of them
-// in all. The tensor cores cut every product to some 13 bits below the largest of their 32.
-void ExpectClose(const Values& actual, const Sums& expected, DType y, bool gpu) {
+  double Scale(int64_t m, int64_t n, int64_t k) const {
+    const int64_t depth = (case_.inputs + 127) / 128;
+    const int64_t of_x = blocks_ ? k / 128 * case_.tokens + m : (x_scale_.size() == 1 ? 0 : m);
+    const int64_t of_w = blocks_ ? n / 128 * depth + k / 128 : (weight_scale_.size() == 1 ? 0 : n);
+    return At(x_scale_, of_x) * At(weight_scale_, of_w);
+  }
+  BlockSum Block(int64_t m, int64_t n, int64_t begin) const {
+    BlockSum sum(cuts_);
+    for (int64_t k = begin; k < std::min(begin + 128, case_.inputs); ++k) {
+      sum.Add(At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k));
+    }
+    sum.EndGroup();
+    return sum;
+  }
+
+  const Fp8GemmCase& case_;
+  bool cuts_;
+  bool blocks_;
+  Values x_, weight_, x_scale_, weight_scale_;
+};
+
+// Sums of 128 and of the blocks in f32 lose 2^-24 of the magnitude a step, in practice a few of
+// them in all.
+void ExpectClose(const Values& actual, const Sums& expected, DType y) {
   ASSERT_EQ(actual.size(), expected.value.size());
   const double rounding = y == DType::kBF16 ? 1.0 / 256 : 0;
-  const double summing = gpu ? 1e-4 : 1e-6;
   for (size_t i = 0; i < actual.size(); ++i) {
     const double tolerance =
-        summing * expected.magnitude[i] + rounding * std::abs(expected.value[i]);
+        1e-6 * expected.magnitude[i] + expected.cut[i] + rounding * std::abs(expected.value[i]);
     ASSERT_NEAR(actual[i], expected.value[i], tolerance) << "element " << i;
   }
 }
@@ -158,7 +230,7 @@ TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
           t.y.SetAll(kNan);
           ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
         }
-        ExpectClose(t.y.Get(), Expected(t, c), dtype, gpu());
+        ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), dtype);
         t.ExpectGuardsIntact();
         EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
       }
@@ -172,7 +244,7 @@ TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
   for (Units units : kUnits) {
     Tensors t(device(), c, units, DType::kF32);
     ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
-    ExpectClose(t.y.Get(), Expected(t, c), DType::kF32, gpu());
+    ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kF32);
     t.ExpectGuardsIntact();
   }
 }
@@ -262,10 +334,12 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(one_scale_row, 90), Fp8GemmKernel::kTiles);
 }
 
-TEST(ChooseFp8GemmTest, TilesThatFillTheDevice) {
-  EXPECT_TRUE(Fp8GemmTakesNarrowTiles(4096, 2112, 132));
-  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(4096, 4096, 132));
-  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(4096, 7168, 132));
+// The winners measured on an H200 (README.md).
+TEST(ChooseFp8GemmTest, NarrowTilesWhereTheyWon) {
+  for (const Fp8GemmServed& s : kFp8GemmServed) {
+    const bool won = s.outputs == 2112 || s.outputs == 32768;
+    EXPECT_EQ(Fp8GemmTakesNarrowTiles(Shaped(4096, s.inputs, s.outputs), 132), won) << s.outputs;
+  }
 }
 
 }  // namespace
