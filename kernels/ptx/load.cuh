@@ -27,6 +27,13 @@ __device__ __forceinline__ uint4 LoadInPlace(const void* from) {
   return v;
 }
 
+// One float, likewise.
+__device__ __forceinline__ float LoadInPlace(const float* from) {
+  float v;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from));
+  return v;
+}
+
 }  // namespace millrace
 
 #endif  // KERNELS_PTX_LOAD_CUH_

@@ -1,7 +1,7 @@
-// Copies of boxes of a tensor into shared memory (sm_90). `map` is a __grid_constant__ parameter,
-// `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and `barrier` counts
-// the bytes of the whole box, also where part of it lies outside the tensor and is filled with
-// zeros.
+// Copies of boxes of a tensor to and from shared memory (sm_90). `map` is a __grid_constant__
+// parameter, `to` is aligned to 128 bytes (1024 where the map swizzles 128-byte rows), and
+// `barrier` counts the bytes of the whole box, also where part of it lies outside the tensor and is
+// filled with zeros.
 #ifndef KERNELS_PTX_TMA_CUH_
 #define KERNELS_PTX_TMA_CUH_
 
@@ -17,7 +17,17 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The box at (x, y, z), x the innermost coordinate.
+// The box at (x, y), x the innermost coordinate.
+__device__ __forceinline__ void LoadBox2(void* to, const CUtensorMap& map, uint64_t* barrier, int x,
+                                         int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(SharedAddress(barrier)), "r"(x), "r"(y)
+      : "memory");
+}
+
+// The box at (x, y, z).
 __device__ __forceinline__ void LoadBox3(void* to, const CUtensorMap& map, uint64_t* barrier, int x,
                                          int y, int z) {
   asm volatile(
@@ -35,6 +45,28 @@ __device__ __forceinline__ void LoadBox4(void* to, const CUtensorMap& map, uint6
       "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(SharedAddress(to)),
       "l"(&map), "r"(SharedAddress(barrier)), "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w)
       : "memory");
+}
+
+// From shared memory into the tensor; what lies outside it is not written. Before it, whoever wrote
+// `from` calls FenceSharedForAsync(), and a barrier tells this thread. Stores of one thread between
+// two StoreCommit() form a group.
+__device__ __forceinline__ void StoreBox2(const CUtensorMap& map, const void* from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+          &map),
+      "r"(SharedAddress(from)), "r"(x), "r"(y)
+      : "memory");
+}
+__device__ __forceinline__ void StoreCommit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the shared memory of this thread's groups may be written again.
+__device__ __forceinline__ void StoreWaitRead() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+// Until this thread's groups are written.
+__device__ __forceinline__ void StoreWait() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 }  // namespace millrace

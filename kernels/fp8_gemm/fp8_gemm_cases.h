@@ -1,0 +1,34 @@
+// Shapes of Fp8Gemm, shared by its test and its benchmark.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_CASES_H_
+#define KERNELS_FP8_GEMM_FP8_GEMM_CASES_H_
+
+#include <cstdint>
+
+namespace millrace {
+
+// Paddings in elements, of rows of codes and of scales of x.
+struct Fp8GemmCase {
+  int64_t tokens, inputs, outputs, padding, scale_padding;
+};
+
+// Each side of every edge: one and several blocks of 128 inputs and outputs, the last short; each
+// width of the kernel for few tokens, tiles that one and several blocks of its grid cut; one and
+// several tiles of the kernel for many, rows and columns short of them, an odd number of rows of
+// tiles; rows off 16 bytes, which only the plain kernel takes.
+inline constexpr Fp8GemmCase kFp8GemmCases[] = {
+    {0, 128, 8, 0, 0},      {1, 16, 8, 0, 3},      {3, 128, 128, 0, 1},    {5, 130, 129, 14, 3},
+    {8, 1024, 264, 0, 0},   {8, 6400, 136, 0, 0},  {16, 2048, 200, 16, 0}, {17, 272, 333, 0, 3},
+    {32, 512, 1000, 0, 0},  {50, 640, 130, 0, 2},  {64, 1040, 258, 0, 0},  {100, 512, 256, 0, 0},
+    {128, 2304, 130, 0, 0}, {129, 256, 384, 0, 3}, {260, 272, 520, 0, 0},  {300, 144, 333, 0, 0},
+    {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},    {131, 33, 40, 0, 0}};
+
+// Of DeepSeek-V3, the ones that FP8 products are compared at.
+struct Fp8GemmServed {
+  int64_t outputs, inputs;
+};
+inline constexpr Fp8GemmServed kFp8GemmServed[] = {{2112, 7168},  {24576, 1536}, {32768, 512},
+                                                   {7168, 16384}, {4096, 7168},  {7168, 2048}};
+
+}  // namespace millrace
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_CASES_H_

@@ -1,0 +1,81 @@
+#include <cstdint>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/core/status.h"
+#include "kernels/cuda/cuda_device_impl.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/fp8_gemm/fp8_gemm_impl.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+
+namespace millrace {
+namespace {
+
+int64_t VectorStride(const TensorView& scale) { return scale.dim(0) == 1 ? 0 : 1; }
+
+Fp8GemmKernelArgs KernelArgs(const Fp8GemmArgs& args) {
+  const bool blocks = args.scales == Fp8GemmScales::kBlocks;
+  return {
+      .x = args.x.as<uint8_t>(),
+      .weight = args.weight.as<uint8_t>(),
+      .x_scale = args.x_scale.as<float>(),
+      .weight_scale = args.weight_scale.as<float>(),
+      .y = args.y.data,
+      .x_stride = args.x.stride(0),
+      .weight_stride = args.weight.stride(0),
+      .y_stride = args.y.stride(0),
+      .x_scale_stride = blocks ? args.x_scale.stride(0) : VectorStride(args.x_scale),
+      .weight_scale_stride = blocks ? args.weight_scale.stride(0) : VectorStride(args.weight_scale),
+      .tokens = static_cast<int32_t>(args.x.dim(0)),
+      .inputs = static_cast<int32_t>(args.x.dim(1)),
+      .outputs = static_cast<int32_t>(args.weight.dim(0)),
+      .blocks = blocks,
+      .y_bf16 = args.y.dtype == DType::kBF16};
+}
+
+absl::Status RunFew(const OpContext& ctx, const Fp8GemmArgs& args, int32_t multiprocessors) {
+  const int64_t want = Fp8GemmFlagCount(multiprocessors);
+  if (args.flags.dim(0) < want) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Fp8Gemm: flags.dim(0) = ", args.flags.dim(0), ", want ", want));
+  }
+  const Fp8GemmKernelArgs kernel_args = KernelArgs(args);
+  WorkspaceScope scope(ctx.workspace);
+  ASSIGN_OR_RETURN(void* const parts,
+                   scope.Take(Fp8GemmPartFloats(kernel_args.tokens, multiprocessors) * 4));
+  const Fp8GemmSplit split = {.parts = static_cast<float*>(parts),
+                              .ready = args.flags.as<int32_t>()};
+  return CudaStatus(LaunchFp8GemmFew(kernel_args, split, multiprocessors, ToCuda(ctx.stream)),
+                    "Fp8Gemm");
+}
+
+}  // namespace
+
+absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
+  if (args.x.dim(0) > kMax || args.x.dim(1) > kMax || args.weight.dim(0) > kMax) {
+    return absl::UnimplementedError("Fp8Gemm: a dimension above 2^30 on cuda");
+  }
+  const CudaDevice& device = CudaDevice::Of(ctx.device);
+  const int32_t multiprocessors = device.multiprocessors();
+  const cudaStream_t stream = ToCuda(ctx.stream);
+  switch (ChooseFp8Gemm(args, device.compute_capability())) {
+    case Fp8GemmKernel::kFew:
+      return RunFew(ctx, args, multiprocessors);
+    case Fp8GemmKernel::kTiles: {
+      const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
+      return CudaStatus(LaunchFp8GemmTiles(KernelArgs(args), {multiprocessors, narrow}, stream),
+                        "Fp8Gemm");
+    }
+    case Fp8GemmKernel::kGeneric:
+      break;
+  }
+  return CudaStatus(LaunchFp8GemmGeneric(KernelArgs(args), stream), "Fp8Gemm");
+}
+
+int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors) {
+  return Fp8GemmPartFloats(kFp8GemmFewTokens, multiprocessors) * 4;
+}
+int64_t Fp8GemmCudaFlags(int32_t multiprocessors) { return Fp8GemmFlagCount(multiprocessors); }
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+// The rows of Fp8Gemm's device table, and the choice of a kernel on the GPU.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_IMPL_H_
+#define KERNELS_FP8_GEMM_FP8_GEMM_IMPL_H_
+
+#include <cstdint>
+
+#include "kernels/fp8_gemm/fp8_gemm.h"
+
+namespace millrace {
+
+absl::Status Fp8GemmCpu(const OpContext& ctx, const Fp8GemmArgs& args);
+absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args);
+int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors);
+int64_t Fp8GemmCudaFlags(int32_t multiprocessors);
+
+// What computes a product on the GPU (README.md has the table).
+enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kGeneric };
+Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability);
+
+// Whether tiles of 192 columns are expected to take less time than those of 256.
+bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors);
+
+}  // namespace millrace
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_IMPL_H_

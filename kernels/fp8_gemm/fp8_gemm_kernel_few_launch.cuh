@@ -1,0 +1,46 @@
+// Launch of the kernel for few tokens with given traits.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_FEW_LAUNCH_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_FEW_LAUNCH_CUH_
+
+#include "kernels/fp8_gemm/fp8_gemm_kernel_few.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_maps.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace millrace::fp8_few {
+
+template <typename T>
+cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
+  using fp8_maps::Codes;
+  using fp8_maps::MakeMap;
+  fp8_maps::EncodeTiled encode = nullptr;
+  cudaError_t error = fp8_maps::FindEncoder(encode);
+  if (error != cudaSuccess) return error;
+  error =
+      MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kOutputs), maps.w);
+  if (error != cudaSuccess) return error;
+  error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
+  if (error != cudaSuccess || !a.blocks) return error;
+  const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
+  return MakeMap(encode,
+                 fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kTokens),
+                 maps.x_scale);
+}
+
+template <typename T>
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
+                       int multiprocessors, cudaStream_t stream) {
+  Maps maps = {};
+  if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
+  const int64_t units = int64_t{(args.outputs + T::kOutputs - 1) / T::kOutputs} *
+                        ((args.inputs + T::kDepth - 1) / T::kDepth);
+  const int64_t grid = units < multiprocessors ? units : multiprocessors;
+  return Launch(Fp8GemmFew<T>,
+                {.grid = dim3(static_cast<unsigned>(grid)),
+                 .block = dim3(T::kThreads),
+                 .shared_bytes = sizeof(typename T::Smem)},
+                stream, args, split, maps);
+}
+
+}  // namespace millrace::fp8_few
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_FEW_LAUNCH_CUH_

@@ -1,0 +1,62 @@
+// Host side of both Hopper kernels: tensor maps.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_MAPS_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_MAPS_CUH_
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace millrace::fp8_maps {
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's encoder, found without linking against the driver.
+inline cudaError_t FindEncoder(EncodeTiled& encode) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                             12000, cudaEnableDefault, &result);
+  if (error != cudaSuccess) return error;
+  if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+  encode = reinterpret_cast<EncodeTiled>(found);
+  return cudaSuccess;
+}
+
+// Of a matrix with rows of `cols` elements, `stride` bytes apart, a box at a time.
+struct Matrix {
+  const void* data;
+  CUtensorMapDataType type;
+  int64_t rows, cols, stride;
+  int box_rows, box_cols;
+  CUtensorMapSwizzle swizzle;
+};
+
+inline cudaError_t MakeMap(EncodeTiled encode, const Matrix& m, CUtensorMap& map) {
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
+  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(m.stride)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(m.box_cols),
+                             static_cast<cuuint32_t>(m.box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  const CUresult result =
+      encode(&map, m.type, 2, const_cast<void*>(m.data), size, stride, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, m.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// E4M3 with 128-byte rows of a box.
+inline Matrix Codes(const uint8_t* data, int64_t rows, int64_t cols, int64_t stride, int box_rows) {
+  return {data, CU_TENSOR_MAP_DATA_TYPE_UINT8, rows, cols, stride, box_rows,
+          128,  CU_TENSOR_MAP_SWIZZLE_128B};
+}
+
+// Scales of blocks of x: [ceil(K / 128), M].
+inline Matrix Scales(const float* data, int64_t rows, int64_t cols, int64_t stride, int box_cols) {
+  return {data,     CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rows, cols, stride * 4, 1,
+          box_cols, CU_TENSOR_MAP_SWIZZLE_NONE};
+}
+
+}  // namespace millrace::fp8_maps
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_MAPS_CUH_

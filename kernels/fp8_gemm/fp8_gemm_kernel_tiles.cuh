@@ -1,0 +1,351 @@
+// Many tokens, on Hopper: y [M, N] = x [M, K] w[N, K]', E4M3.
+//
+// Grid: persistent blocks, one an SM, in clusters of two that take neighbouring rows of tiles, so
+// that a tile of w is fetched once for both and multicast.
+//   warpgroup 0      producer: one thread keeps the ring of (x, w, scales of x) stages full
+//   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
+// Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
+// that, the other's products run; nothing makes them alternate (README.md). A finished wave is
+// rounded, staged in shared memory and stored by the copy engine under the products of the next.
+// Bound by the tensor cores.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/load.cuh"
+#include "kernels/ptx/matrix.cuh"
+#include "kernels/ptx/mma.cuh"
+#include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/registers.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/wgmma_fp8.cuh"
+
+namespace millrace::fp8_tiles {
+
+template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks>
+struct Traits {
+  static constexpr int kWaves = kWavesOfTile;
+  static constexpr int kWaveCols = kColsOfWave;
+  static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
+
+  static constexpr int kStages = 4;
+  static constexpr int kCluster = 2;
+  static constexpr int kDepth = 128;  // of K, a stage
+  static constexpr int kRows = 128;
+  static constexpr int kCols = kWaves * kWaveCols;
+  static constexpr int kThreads = 384;
+  // Columns of a wave that share a scale of w, and how many such groups there are.
+  static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
+  static constexpr int kGroups = kWaveCols / kGroupCols;
+  static constexpr int kSlabs = kWaveCols / 64;  // of 128-byte rows, in the staged y
+
+  struct Smem {
+    alignas(1024) uint8_t x[kStages][kRows * kDepth];
+    alignas(1024) uint8_t w[kStages][kCols * kDepth];
+    alignas(1024) uint8_t y[2][kSlabs][64 * 128];
+    alignas(128) float x_scale[kStages][kRows];
+    uint64_t full[kStages];
+    uint64_t empty[kStages];
+  };
+  static_assert(sizeof(Smem) <= 227 * 1024, "does not fit one Hopper block");
+  static constexpr uint32_t kStageBytes =
+      kRows * kDepth + kCols * kDepth + (kBlocks ? kRows * 4 : 0);
+};
+
+struct Maps {
+  CUtensorMap x, w, x_scale, y;
+};
+
+// Whether y is stored by the copy engine.
+__host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& args) {
+  return args.y_bf16 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
+}
+
+enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
+
+// Which tile a cluster takes when: bands of kBand cluster rows, down the rows first, so that the
+// tiles in flight at a time share their operands in L2.
+struct Order {
+  static constexpr int kBand = 8;
+  int rows, cols;  // of tiles of a cluster
+
+  template <typename T>
+  __device__ __forceinline__ static Order Of(const Fp8GemmKernelArgs& args) {
+    constexpr int kClusterRows = T::kRows * T::kCluster;
+    return {(args.tokens + kClusterRows - 1) / kClusterRows,
+            (args.outputs + T::kCols - 1) / T::kCols};
+  }
+  __device__ __forceinline__ int tiles() const { return rows * cols; }
+  // x: the row, y: the column.
+  __device__ __forceinline__ int2 At(int tile) const {
+    const int band = tile / (kBand * cols);
+    const int height = min(kBand, rows - band * kBand);
+    const int rest = tile - band * kBand * cols;
+    return {band * kBand + rest % height, rest / height};
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ int2 FirstElement(const Order& order, int tile, int rank) {
+  const int2 at = order.At(tile);
+  return {(at.x * T::kCluster + rank) * T::kRows, at.y * T::kCols};
+}
+
+template <typename T>
+__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
+                                        typename T::Smem& smem) {
+  const Order order = Order::Of<T>(args);
+  const int rank = blockIdx.x % T::kCluster;
+  const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
+  constexpr int kShare = T::kCols / T::kCluster;  // columns of w that this block fetches
+  int stage = 0;
+  uint32_t parity = 1;
+  for (int tile = blockIdx.x / T::kCluster; tile < order.tiles(); tile += gridDim.x / T::kCluster) {
+    const int2 first = FirstElement<T>(order, tile, rank);
+    for (int k = 0; k < depth_blocks; ++k) {
+      Wait(&smem.empty[stage], parity);
+      uint64_t* const full = &smem.full[stage];
+      ArriveExpect(full, T::kStageBytes);
+      LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, first.x);
+      uint8_t* const w = smem.w[stage] + rank * kShare * T::kDepth;
+      const int2 at = {k * T::kDepth, first.y + rank * kShare};
+      LoadBox2Multicast(w, maps.w, full, at, (1 << T::kCluster) - 1);
+      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, first.x, k);
+      if (++stage == T::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void StoreOne(const Fp8GemmKernelArgs& args, int row, int col,
+                                         float value) {
+  const int64_t at = row * args.y_stride + col;
+  if (args.y_bf16) {
+    static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(value);
+  } else {
+    static_cast<float*>(args.y)[at] = value;
+  }
+}
+
+// A warpgroup's 64 rows of one tile. Each thread has two of the rows, 8 apart.
+template <typename T>
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, const Maps& maps,
+                                      typename T::Smem& smem)
+      : args_(args), maps_(maps), smem_(smem) {}
+
+  __device__ __forceinline__ void Run() {
+    const Order order = Order::Of<T>(args_);
+    const int rank = blockIdx.x % T::kCluster;
+    const int step = gridDim.x / T::kCluster;
+    const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
+    int tile = blockIdx.x / T::kCluster;
+    if (tile >= order.tiles()) return;
+    int2 next = FirstElement<T>(order, tile, rank);
+    LoadScales(next.y, 0);
+    for (; tile < order.tiles(); tile += step) {
+      first_ = next;
+      next = FirstElement<T>(order, min(tile + step, order.tiles() - 1), rank);
+#pragma unroll
+      for (int wave = 0; wave < T::kWaves; ++wave) {
+#pragma unroll
+        for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
+      }
+      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>(first_.y, k + 1);
+      Step<true>(next.y, 0);
+      StoreWave(T::kWaves - 1);
+    }
+    if (tid_ == 0) StoreWait();
+  }
+
+ private:
+  // Scales of w of the stage after the present one.
+  __device__ __forceinline__ void LoadScales(int col, int k) {
+    if constexpr (T::kBlocks) {
+      const int last = (args_.outputs - 1) / 128;
+#pragma unroll
+      for (int i = 0; i < T::kWaves * T::kGroups; ++i) {
+        const int block = min((col + i * T::kGroupCols) / 128, last);
+        w_scale_[i] = __ldg(args_.weight_scale + block * args_.weight_scale_stride + k);
+      }
+    }
+  }
+
+  // One stage; (col, k) is where the stage after it lies.
+  template <bool kLast>
+  __device__ __forceinline__ void Step(int col, int k) {
+    Wait(&smem_.full[stage_], parity_);
+    float w_scale[T::kWaves * T::kGroups];
+#pragma unroll
+    for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale[i] = w_scale_[i];
+    LoadScales(col, k);
+    const int row = wg_ * 64 + warp_ * 16 + lane_ / 4;
+    float x_scale[2] = {1, 1};
+    if constexpr (T::kBlocks) {
+      x_scale[0] = smem_.x_scale[stage_][row];
+      x_scale[1] = smem_.x_scale[stage_][row + 8];
+    }
+    const uint64_t x_matrix = WgmmaMatrix128(smem_.x[stage_] + wg_ * 64 * T::kDepth, 1024, 0);
+    const uint64_t w_matrix = WgmmaMatrix128(smem_.w[stage_], 1024, 0);
+#pragma unroll
+    for (int wave = 0; wave < T::kWaves; ++wave) {
+      float part[T::kWaveCols / 2];
+      const uint64_t w = WgmmaAdvance(w_matrix, wave * T::kWaveCols * T::kDepth);
+      WgmmaFence();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        WgmmaE4M3<T::kWaveCols>::FromShared(part, WgmmaAdvance(x_matrix, 32 * i),
+                                            WgmmaAdvance(w, 32 * i), i > 0);
+      }
+      WgmmaCommit();
+      if (kLast && wave > 0) StoreWave(wave - 1);
+      WgmmaWait<0>();
+      WgmmaHold(part);
+      if (wave + 1 == T::kWaves) ReleaseStage();
+      float scale[2 * T::kGroups];
+#pragma unroll
+      for (int i = 0; i < 2 * T::kGroups; ++i) {
+        scale[i] = T::kBlocks ? x_scale[i % 2] * w_scale[wave * T::kGroups + i / 2] : 1;
+      }
+      Promote(part, total_[wave], scale);
+    }
+  }
+
+  __device__ __forceinline__ void ReleaseStage() {
+    __syncwarp();
+    if (lane_ < T::kCluster) ArriveAt(&smem_.empty[stage_], lane_);
+    if (++stage_ == T::kStages) {
+      stage_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+  static __device__ __forceinline__ void Promote(const float (&part)[T::kWaveCols / 2],
+                                                 float (&total)[T::kWaveCols / 2],
+                                                 const float (&scale)[2 * T::kGroups]) {
+#pragma unroll
+    for (int i = 0; i < T::kWaveCols / 2; ++i) {
+      total[i] += part[i] * scale[i / (T::kGroupCols / 2) * 2 + i / 2 % 2];
+    }
+  }
+
+  // y of a wave from its sums: by the copy engine where rows lie on 16 bytes, else by each thread.
+  __device__ __forceinline__ void StoreWave(int wave) {
+    float(&total)[T::kWaveCols / 2] = total_[wave];
+    const int col = first_.y + wave * T::kWaveCols;
+    const int row = first_.x + wg_ * 64 + warp_ * 16 + lane_ / 4;
+    if constexpr (!T::kBlocks) ScaleSums(total, row, col);
+    if (!StoresBoxes(args_)) return StoreDirect(total, row, col);
+    if (tid_ == 0) StoreWaitRead();
+    NamedSync(kStaging + wg_, 128);
+    const int staged_row = warp_ * 16 + lane_ % 16;
+#pragma unroll
+    for (int j = 0; j < T::kWaveCols / 8; j += 2) {
+      uint8_t* const to =
+          smem_.y[wg_][j / 8] + staged_row * 128 + ((j % 8 + lane_ / 16) ^ (staged_row & 7)) * 16;
+      const float* const s = total + 4 * j;
+      StoreMatrix4(to, {PackBf16(s[0], s[1]), PackBf16(s[2], s[3]), PackBf16(s[4], s[5]),
+                        PackBf16(s[6], s[7])});
+    }
+    FenceSharedForAsync();
+    NamedSync(kStaging + wg_, 128);
+    if (tid_ == 0) {
+#pragma unroll
+      for (int slab = 0; slab < T::kSlabs; ++slab) {
+        StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_.x + wg_ * 64);
+      }
+      StoreCommit();
+    }
+  }
+
+  // Scales of tokens and outputs.
+  __device__ __forceinline__ void ScaleSums(float (&total)[T::kWaveCols / 2], int row, int col) {
+    // Opaque, or the addresses of every output would be kept in registers through the whole loop.
+    asm volatile("" : "+r"(row), "+r"(col));
+    float x_scale[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int64_t token = min(row + 8 * h, args_.tokens - 1);
+      x_scale[h] = LoadInPlace(args_.x_scale + token * args_.x_scale_stride);
+    }
+#pragma unroll
+    for (int i = 0; i < T::kWaveCols / 4; ++i) {
+      const int64_t output = min(col + i / 2 * 8 + lane_ % 4 * 2 + i % 2, args_.outputs - 1);
+      const float scale = LoadInPlace(args_.weight_scale + output * args_.weight_scale_stride);
+      total[i / 2 * 4 + i % 2] *= x_scale[0] * scale;
+      total[i / 2 * 4 + i % 2 + 2] *= x_scale[1] * scale;
+    }
+  }
+
+  __device__ __forceinline__ void StoreDirect(const float (&total)[T::kWaveCols / 2], int row,
+                                              int col) {
+#pragma unroll
+    for (int j = 0; j < T::kWaveCols / 8; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = row + i / 2 * 8;
+        const int c = col + j * 8 + lane_ % 4 * 2 + i % 2;
+        if (r < args_.tokens && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
+      }
+    }
+  }
+
+  const Fp8GemmKernelArgs& args_;
+  const Maps& maps_;
+  typename T::Smem& smem_;
+  const int wg_ = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int tid_ = static_cast<int>(threadIdx.x) % 128;
+  const int warp_ = tid_ / 32;
+  const int lane_ = tid_ % 32;
+  int2 first_ = {};
+  int stage_ = 0;
+  uint32_t parity_ = 0;
+  float w_scale_[T::kWaves * T::kGroups] = {};
+  float total_[T::kWaves][T::kWaveCols / 2];
+};
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, 1)
+    Fp8GemmTiles(const __grid_constant__ Fp8GemmKernelArgs args,
+                 const __grid_constant__ Maps maps) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) uint8_t raw[];
+  typename T::Smem& smem = *reinterpret_cast<typename T::Smem*>(raw);
+  if (threadIdx.x == 0) {
+    PrefetchMap(maps.x);
+    PrefetchMap(maps.w);
+    for (int i = 0; i < T::kStages; ++i) {
+      InitBarrier(&smem.full[i], 1);
+      InitBarrier(&smem.empty[i], 8 * T::kCluster);  // the warps that consume
+    }
+    FenceBarrierInit();
+  }
+  ClusterSync();
+  WaitForPriorGrid();
+  StartNextGrid();
+  if (threadIdx.x < 128) {
+    ReleaseRegisters<24>();
+    if (threadIdx.x == 0) Produce<T>(args, maps, smem);
+    __syncwarp();
+  } else {
+    ClaimRegisters<240>();
+    Consumer<T>(args, maps, smem).Run();
+  }
+  // A block that left could not be written to or arrived at by its neighbour.
+  ClusterSync();
+#else
+  __trap();  // compiled for another architecture, or for sm_90 without its own instructions
+#endif
+}
+
+}  // namespace millrace::fp8_tiles
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_

@@ -1,0 +1,57 @@
+// Launch of the kernel for many tokens with given traits.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_LAUNCH_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_LAUNCH_CUH_
+
+#include "kernels/fp8_gemm/fp8_gemm_kernel_maps.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_tiles.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace millrace::fp8_tiles {
+
+template <typename T>
+cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
+  using fp8_maps::Codes;
+  using fp8_maps::MakeMap;
+  fp8_maps::EncodeTiled encode = nullptr;
+  cudaError_t error = fp8_maps::FindEncoder(encode);
+  if (error != cudaSuccess) return error;
+  error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kRows), maps.x);
+  if (error != cudaSuccess) return error;
+  error =
+      MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kCols / T::kCluster),
+              maps.w);
+  if (error != cudaSuccess) return error;
+  if (a.blocks) {
+    const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
+    error = MakeMap(encode,
+                    fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kRows),
+                    maps.x_scale);
+    if (error != cudaSuccess) return error;
+  }
+  if (!StoresBoxes(a)) return cudaSuccess;
+  return MakeMap(encode,
+                 {a.y, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.tokens, a.outputs, a.y_stride * 2, 64,
+                  64, CU_TENSOR_MAP_SWIZZLE_128B},
+                 maps.y);
+}
+
+template <typename T>
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, int multiprocessors, cudaStream_t stream) {
+  Maps maps = {};
+  if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
+  const int rows = (args.tokens + T::kRows * T::kCluster - 1) / (T::kRows * T::kCluster);
+  const int cols = (args.outputs + T::kCols - 1) / T::kCols;
+  const int64_t tiles = int64_t{rows} * cols;
+  const int64_t clusters = multiprocessors / T::kCluster;
+  const int64_t grid = (tiles < clusters ? tiles : clusters) * T::kCluster;
+  return Launch(Fp8GemmTiles<T>,
+                {.grid = dim3(static_cast<unsigned>(grid)),
+                 .block = dim3(T::kThreads),
+                 .shared_bytes = sizeof(typename T::Smem),
+                 .cluster = T::kCluster},
+                stream, args, maps);
+}
+
+}  // namespace millrace::fp8_tiles
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_LAUNCH_CUH_

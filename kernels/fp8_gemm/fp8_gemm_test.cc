@@ -1,0 +1,346 @@
+#include "kernels/fp8_gemm/fp8_gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/fp8_gemm/fp8_gemm_cases.h"
+#include "kernels/fp8_gemm/fp8_gemm_impl.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+using Values = std::vector<double>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// E4M3 by its definition.
+double Decode(double code) {
+  const int bits = static_cast<int>(code) & 0x7f;
+  const int exponent = bits >> 3, mantissa = bits & 7;
+  const double magnitude = bits == 0x7f    ? kNan
+                           : exponent == 0 ? std::ldexp(mantissa, -9)
+                                           : std::ldexp(8 + mantissa, exponent - 10);
+  return code >= 128 ? -magnitude : magnitude;
+}
+
+// What the scales of a call are.
+enum class Units : uint8_t { kBlocks, kTokensAndOutputs, kTokensAndAll, kAllAndOutputs, kAll };
+constexpr Units kUnits[] = {Units::kBlocks, Units::kTokensAndOutputs, Units::kTokensAndAll,
+                            Units::kAllAndOutputs, Units::kAll};
+
+std::vector<int64_t> XScaleShape(const Fp8GemmCase& c, Units units) {
+  if (units == Units::kBlocks) return {(c.inputs + 127) / 128, c.tokens};
+  return {units == Units::kAllAndOutputs || units == Units::kAll ? 1 : c.tokens};
+}
+std::vector<int64_t> WeightScaleShape(const Fp8GemmCase& c, Units units) {
+  if (units == Units::kBlocks) return {(c.outputs + 127) / 128, (c.inputs + 127) / 128};
+  return {units == Units::kTokensAndAll || units == Units::kAll ? 1 : c.outputs};
+}
+
+struct Tensors {
+  Tensors(Device& device, const Fp8GemmCase& c, Units units, DType y_dtype)
+      : x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
+        x_scale(device, DType::kF32, XScaleShape(c, units),
+                units == Units::kBlocks ? c.scale_padding : 0),
+        weight(device, DType::kU8, {c.outputs, c.inputs}, c.padding),
+        weight_scale(device, DType::kF32, WeightScaleShape(c, units),
+                     units == Units::kBlocks ? c.padding : 0),
+        y(device, y_dtype, {c.tokens, c.outputs}, c.padding),
+        flags(device, DType::kI32, {Fp8GemmFlags(device).value()}),
+        blocks(units == Units::kBlocks) {
+    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
+    SetCodes(x, rng);
+    SetCodes(weight, rng);
+    x_scale.SetUniform(rng, 0.5, 2);
+    weight_scale.SetUniform(rng, 0.001, 0.01);
+    flags.SetAll(0);
+  }
+
+  // Any code but NaN, so that magnitudes are spread over the whole range.
+  static void SetCodes(GuardedTensor& t, TestRng& rng) {
+    Values codes;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      codes.push_back(static_cast<double>(rng.Integer(0, 0x7e) + 128 * rng.Integer(0, 1)));
+    }
+    t.Set(codes);
+  }
+
+  Fp8GemmArgs Args() const {
+    return {.x = x.view(),
+            .x_scale = x_scale.view(),
+            .weight = weight.view(),
+            .weight_scale = weight_scale.view(),
+            .y = y.view(),
+            .flags = flags.view(),
+            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+  }
+
+  void ExpectGuardsIntact() const {
+    for (const GuardedTensor* t : {&x, &x_scale, &weight, &weight_scale, &y, &flags}) {
+      EXPECT_TRUE(t->GuardsIntact());
+    }
+  }
+
+  GuardedTensor x, x_scale, weight, weight_scale, y, flags;
+  bool blocks;
+};
+
+struct Sums {
+  Values value;      // the formula
+  Values magnitude;  // the sum of the products' absolute values
+  Values cut;        // what the tensor cores may cut off in all; 0 on the CPU
+};
+
+// A product's sum of 128 inputs, which one scale multiplies.
+class BlockSum {
+ public:
+  explicit BlockSum(bool cuts) : cuts_(cuts) {}
+
+  void Add(double product) {
+    group_[count_++] = product;
+    magnitude_ += std::abs(product);
+    if (count_ == group_.size()) EndGroup();
+  }
+  void EndGroup() {
+    if (cuts_) cut_ += CutLoss();
+    for (size_t i = 0; i < count_; ++i) value_ += group_[i];
+    count_ = 0;
+  }
+  double value() const { return value_; }
+  double magnitude() const { return magnitude_; }
+  double cut() const { return cut_; }
+
+ private:
+  // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
+  // lies more than 13 bits below the highest bit of the largest of all, and as much of the sum,
+  // before and after. (13 bits, and that bits are cut and not rounded, is measured: README.md.)
+  double CutLoss() const {
+    double largest = std::abs(value_);
+    for (size_t i = 0; i < count_; ++i) largest = std::max(largest, std::abs(group_[i]));
+    if (largest == 0) return 0;
+    const double unit = std::ldexp(1, std::ilogb(largest) - 13), inverse = 1 / unit;
+    double loss = 2 * unit;
+    for (size_t i = 0; i < count_; ++i) {
+      const auto kept = static_cast<double>(static_cast<int64_t>(group_[i] * inverse));
+      loss += std::abs(group_[i] - kept * unit);
+    }
+    return loss;
+  }
+
+  bool cuts_;
+  std::array<double, 32> group_ = {};
+  size_t count_ = 0;
+  double value_ = 0, magnitude_ = 0, cut_ = 0;
+};
+
+class Oracle {
+ public:
+  // `cuts`: whether Sums::cut is wanted; it takes longer than the rest.
+  Oracle(const Tensors& t, const Fp8GemmCase& c, bool cuts)
+      : case_(c),
+        cuts_(cuts),
+        blocks_(t.blocks),
+        x_(DecodeAll(t.x.Get())),
+        weight_(DecodeAll(t.weight.Get())),
+        x_scale_(t.x_scale.Get()),
+        weight_scale_(t.weight_scale.Get()) {}
+
+  Sums All() const {
+    Sums sums;
+    for (int64_t m = 0; m < case_.tokens; ++m) {
+      for (int64_t n = 0; n < case_.outputs; ++n) {
+        double value = 0, magnitude = 0, cut = 0;
+        for (int64_t k = 0; k < case_.inputs; k += 128) {
+          const BlockSum sum = Block(m, n, k);
+          const double scale = Scale(m, n, k);
+          value += sum.value() * scale;
+          magnitude += sum.magnitude() * scale;
+          cut += sum.cut() * scale;
+        }
+        sums.value.push_back(value);
+        sums.magnitude.push_back(magnitude);
+        sums.cut.push_back(cut);
+      }
+    }
+    return sums;
+  }
+
+ private:
+  static Values DecodeAll(Values codes) {
+    for (double& code : codes) code = Decode(code);
+    return codes;
+  }
+  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
+
+  double Scale(int64_t m, int64_t n, int64_t k) const {
+    const int64_t depth = (case_.inputs + 127) / 128;
+    const int64_t of_x = blocks_ ? k / 128 * case_.tokens + m : (x_scale_.size() == 1 ? 0 : m);
+    const int64_t of_w = blocks_ ? n / 128 * depth + k / 128 : (weight_scale_.size() == 1 ? 0 : n);
+    return At(x_scale_, of_x) * At(weight_scale_, of_w);
+  }
+  BlockSum Block(int64_t m, int64_t n, int64_t begin) const {
+    BlockSum sum(cuts_);
+    for (int64_t k = begin; k < std::min(begin + 128, case_.inputs); ++k) {
+      sum.Add(At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k));
+    }
+    sum.EndGroup();
+    return sum;
+  }
+
+  const Fp8GemmCase& case_;
+  bool cuts_;
+  bool blocks_;
+  Values x_, weight_, x_scale_, weight_scale_;
+};
+
+// Sums of 128 and of the blocks in f32 lose 2^-24 of the magnitude a step, in practice a few of
+// them in all.
+void ExpectClose(const Values& actual, const Sums& expected, DType y) {
+  ASSERT_EQ(actual.size(), expected.value.size());
+  const double rounding = y == DType::kBF16 ? 1.0 / 256 : 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double tolerance =
+        1e-6 * expected.magnitude[i] + expected.cut[i] + rounding * std::abs(expected.value[i]);
+    ASSERT_NEAR(actual[i], expected.value[i], tolerance) << "element " << i;
+  }
+}
+
+class Fp8GemmTest : public OpTest {
+ protected:
+  bool gpu() { return device().type() == DeviceType::kCuda; }
+};
+
+TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
+  for (const Fp8GemmCase& c : kFp8GemmCases) {
+    for (Units units : kUnits) {
+      for (DType dtype : {DType::kF32, DType::kBF16}) {
+        const bool large = c.tokens * c.inputs * c.outputs > 4'000'000;
+        if (large && (units != Units::kBlocks || dtype == DType::kF32)) continue;
+        SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
+                     std::to_string(c.outputs) + " units " +
+                     std::to_string(static_cast<int>(units)));
+        Tensors t(device(), c, units, dtype);
+        for (int run = 0; run < 2; ++run) {
+          t.y.SetAll(kNan);
+          ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
+        }
+        ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), dtype);
+        t.ExpectGuardsIntact();
+        EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
+      }
+    }
+  }
+}
+
+// What the tile kernel does with scales of vectors and with f32, on few of its tiles.
+TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
+  const Fp8GemmCase c = {132, 144, 264, 0, 0};
+  for (Units units : kUnits) {
+    Tensors t(device(), c, units, DType::kF32);
+    ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
+    ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kF32);
+    t.ExpectGuardsIntact();
+  }
+}
+
+TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
+  for (const Fp8GemmCase& c : {Fp8GemmCase{8, 6400, 136, 0, 0}, Fp8GemmCase{260, 528, 520, 0, 0}}) {
+    Tensors t(device(), c, Units::kBlocks, DType::kF32);
+    ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
+    const std::vector<uint8_t> first = t.y.GetBytes();
+    t.y.SetAll(kNan);
+    ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
+    EXPECT_EQ(t.y.GetBytes(), first);
+  }
+}
+
+// A long sum of equal products is exact in blocks of 128, so all that is lost is lost between them.
+TEST_P(Fp8GemmTest, ErrorDoesNotGrowWithInputs) {
+  for (int64_t tokens : {int64_t{2}, int64_t{132}}) {
+    const Fp8GemmCase c = {tokens, 32768, 8, 0, 2};
+    Tensors t(device(), c, Units::kBlocks, DType::kF32);
+    t.x.SetAll(0x38);       // 1
+    t.weight.SetAll(0x39);  // 1.125
+    t.x_scale.SetAll(1);
+    t.weight_scale.SetAll(1);
+    ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
+    EXPECT_EQ(t.y.Get(), Values(static_cast<size_t>(tokens * 8), 32768 * 1.125));
+  }
+}
+
+TEST_P(Fp8GemmTest, NanStaysWhereItIs) {
+  const Fp8GemmCase c = {3, 256, 16, 0, 1};
+  Tensors t(device(), c, Units::kBlocks, DType::kF32);
+  Values codes = t.x.Get();
+  codes[256 + 200] = 0x7f;
+  t.x.Set(codes);
+  ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
+  const Values y = t.y.Get();
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 16 == 1) << i;
+}
+
+TEST_P(Fp8GemmTest, NoInputsGiveZeros) {
+  const Fp8GemmCase c = {3, 0, 5, 0, 0};
+  Tensors t(device(), c, Units::kTokensAndOutputs, DType::kF32);
+  ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
+  EXPECT_EQ(t.y.Get(), Values(15, 0.0));
+}
+
+TEST_P(Fp8GemmTest, RefusesWhatDoesNotFit) {
+  const Fp8GemmCase c = {3, 130, 9, 0, 0};
+  const Tensors t(device(), c, Units::kBlocks, DType::kF32);
+  Fp8GemmArgs args = t.Args();
+  args.weight = args.weight.Cols(0, 129);
+  EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: weight.dim(1) = 129, want 130");
+  args = t.Args();
+  args.x_scale = args.x_scale.Rows(0, 1);
+  EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: x_scale.dim(0) = 1, want 2");
+  args = t.Args();
+  args.weight_scale = args.weight_scale.Cols(0, 1);
+  EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: weight_scale.dim(1) = 1, want 2");
+  args = t.Args();
+  args.scales = Fp8GemmScales::kVectors;
+  EXPECT_EQ(Fp8Gemm(ctx(), args).code(), absl::StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, Fp8GemmTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
+
+Fp8GemmArgs Shaped(int64_t tokens, int64_t inputs, int64_t outputs) {
+  const auto view = [](DType dtype, std::initializer_list<int64_t> shape) {
+    return TensorView::Of(nullptr, dtype, shape, DeviceType::kCuda);
+  };
+  return {.x = view(DType::kU8, {tokens, inputs}),
+          .x_scale = view(DType::kF32, {(inputs + 127) / 128, tokens}),
+          .weight = view(DType::kU8, {outputs, inputs}),
+          .weight_scale = view(DType::kF32, {(outputs + 127) / 128, (inputs + 127) / 128}),
+          .y = view(DType::kBF16, {tokens, outputs}),
+          .flags = {}};
+}
+
+TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 100), Fp8GemmKernel::kGeneric);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 264, 64), 90), Fp8GemmKernel::kGeneric);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(130, 256, 64), 90), Fp8GemmKernel::kGeneric);
+  Fp8GemmArgs one_scale_row = Shaped(130, 128, 64);
+  EXPECT_EQ(ChooseFp8Gemm(one_scale_row, 90), Fp8GemmKernel::kTiles);
+}
+
+// The winners measured on an H200 (README.md).
+TEST(ChooseFp8GemmTest, NarrowTilesWhereTheyWon) {
+  for (const Fp8GemmServed& s : kFp8GemmServed) {
+    const bool won = s.outputs == 2112 || s.outputs == 32768;
+    EXPECT_EQ(Fp8GemmTakesNarrowTiles(Shaped(4096, s.inputs, s.outputs), 132), won) << s.outputs;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
