@@ -203,6 +203,10 @@ absl::StatusOr<JoinedGroup> AddPeerMemory(const ConnectOptions& options, JoinedG
   ASSIGN_OR_RETURN(const std::vector<AllReduceTime> times,
                    TimeAllReduce(*group.communicator, (*memory)->peers(), device));
   const int64_t limit = FusedLimit(times);
+  if (limit == 0) {
+    absl::StrAppend(&group.transport, ", peer memory is no faster");
+    return group;
+  }
   absl::StrAppend(&group.transport, ", peer memory to ", limit >> 10, " KiB");
   group.communicator =
       std::make_unique<PeerCommunicator>(std::move(group.communicator), *std::move(memory), limit);

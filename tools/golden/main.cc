@@ -156,6 +156,10 @@ absl::StatusOr<bool> Run(const std::string& dir) {
       options.worker_binary.empty() ? "" : " (processes)",
       options.chunk > 0 ? absl::StrCat("chunks of ", options.chunk) : "whole prompts",
       options.prefix_cache ? "on" : "off");
+  if (options.numerics == Numerics::kServing) {
+    std::cout << "The references are of unrounded arithmetic: what serving numerics round shows as "
+                 "error, to be judged by --tolerance\n";
+  }
 
   ASSIGN_OR_RETURN(const bool text_right, RunTextCheck(options.model_dir, cases));
   std::vector<PassReport> passes;

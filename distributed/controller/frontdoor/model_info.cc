@@ -46,12 +46,13 @@ void FillModelInfo(const ServedModel& model, vllm::grpc::engine::GetModelInfoRes
 
 void FillServerInfo(const ServedModel& model, vllm::grpc::engine::GetServerInfoResponse& out) {
   out.set_server_type("vllm-grpc");
-  out.set_data_parallel_size(model.data_parallel_size);
+  // Requests are dealt out to the groups here: a gateway sees one rank, which has all their room.
+  out.set_data_parallel_size(1);
   out.set_kv_cache_dtype(model.kv_cache_dtype);
   out.set_block_size(model.block_size);
   out.set_attention_backend(model.attention_backend);
   out.set_model_dtype(model.dtype);
-  out.set_max_num_seqs(model.max_num_seqs);
+  out.set_max_num_seqs(model.max_num_seqs * model.data_parallel_size);
 }
 
 }  // namespace millrace

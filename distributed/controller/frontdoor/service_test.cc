@@ -200,6 +200,11 @@ TEST_F(ServiceTest, LoadsAreOfAllDataParallelGroups) {
   ASSERT_EQ(loads.loads_size(), 1);
   EXPECT_EQ(loads.loads(0).max_total_num_tokens(), 3 * kPages * kPageTokens);
   EXPECT_EQ(loads.loads(0).max_running_requests(), 3 * 8);
+  pb::GetServerInfoResponse server;
+  ASSERT_TRUE(
+      AskEngine(&pb::VllmEngine::Stub::GetServerInfo, pb::GetServerInfoRequest(), &server).ok());
+  EXPECT_EQ(server.data_parallel_size(), 1);
+  EXPECT_EQ(server.max_num_seqs(), 3 * 8);
 }
 
 std::vector<std::string> NamesInZip(const std::string& bytes) {
