@@ -2,26 +2,11 @@
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_MAPS_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_MAPS_CUH_
 
-#include <cuda.h>
-#include <cuda_runtime.h>
-
 #include <cstdint>
 
+#include "kernels/ptx/tensor_map.cuh"
+
 namespace millrace::fp8_maps {
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's encoder, found without linking against the driver.
-inline cudaError_t FindEncoder(EncodeTiled& encode) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
-                                                             12000, cudaEnableDefault, &result);
-  if (error != cudaSuccess) return error;
-  if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  encode = reinterpret_cast<EncodeTiled>(found);
-  return cudaSuccess;
-}
 
 // Of a matrix with rows of `cols` elements, `stride` bytes apart, a box at a time.
 struct Matrix {

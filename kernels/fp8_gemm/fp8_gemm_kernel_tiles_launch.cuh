@@ -12,8 +12,8 @@ template <typename T>
 cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   using fp8_maps::Codes;
   using fp8_maps::MakeMap;
-  fp8_maps::EncodeTiled encode = nullptr;
-  cudaError_t error = fp8_maps::FindEncoder(encode);
+  EncodeTiled encode = nullptr;
+  cudaError_t error = FindEncoder(encode);
   if (error != cudaSuccess) return error;
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kRows), maps.x);
   if (error != cudaSuccess) return error;

@@ -3,23 +3,10 @@
 
 #include "kernels/paged_attention/paged_attention_kernel_prefill.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/tensor_map.cuh"
 
 namespace millrace {
 namespace {
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's encoder, found without linking against the driver.
-cudaError_t FindEncoder(EncodeTiled& encode) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
-                                                             12000, cudaEnableDefault, &result);
-  if (error != cudaSuccess) return error;
-  if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  encode = reinterpret_cast<EncodeTiled>(found);
-  return cudaSuccess;
-}
 
 // A bf16 tensor of `rank` dimensions, innermost first and dense; strides in elements from the
 // second on.
