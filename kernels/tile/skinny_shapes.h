@@ -20,11 +20,11 @@ inline constexpr int kSkinnyShapeCount = sizeof(kSkinnyShapes) / sizeof(SkinnySh
 // Inputs are a multiple of this.
 inline constexpr int kSkinnyPiece = 64;
 
-// Index into kSkinnyShapes, -1 where a GEMM for many tokens is faster. Where each multiprocessor has
-// up to three tiles of rows, as many blocks as it has tiles fit on it, so that all are there from
-// the start, and the fewer there are the more loads a warp has in flight; with more tiles it is
-// blocks of many warps that come one after the other. With more than 8 tokens reads of x weigh as
-// much as weights. Measured on an H200: kernels/linear/README.md.
+// Index into kSkinnyShapes, -1 where a GEMM for many tokens is faster. Where each multiprocessor
+// has up to three tiles of rows, as many blocks as it has tiles fit on it, so that all are there
+// from the start, and the fewer there are the more loads a warp has in flight; with more tiles it
+// is blocks of many warps that come one after the other. With more than 8 tokens reads of x weigh
+// as much as weights. Measured on an H200: kernels/linear/README.md.
 constexpr int ChooseSkinnyShape(int64_t tokens, int64_t rows, int32_t multiprocessors) {
   const int64_t tiles = (rows + 15) / 16;
   const int64_t tiles_per_sm = (tiles + multiprocessors - 1) / multiprocessors;
