@@ -3,7 +3,9 @@
 // of 64 through two stages of shared memory (cp.async). Any page size; head sizes up to kDim, the
 // rest is zeros.
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
+#include "kernels/ptx/copy_async.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace millrace {
@@ -23,38 +25,6 @@ struct Shared {
   Tile k[2];
   Tile v[2];
 };
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-// 16 bytes from global to shared memory, or zeros.
-__device__ __forceinline__ void CopyAsync(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(to)), "l"(from),
-               "r"(inside ? 16 : 0));
-}
-
-__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;"); }
-
-template <int kPending>
-__device__ __forceinline__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// Four 8x8 matrices; lane i holds the address of row i % 8 of matrix i / 8.
-__device__ __forceinline__ void LoadMatrices(const void* row, uint32_t (&m)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
-
-__device__ __forceinline__ void LoadMatricesTransposed(const void* row, uint32_t (&m)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(SharedAddress(row))
-               : "memory");
-}
 
 template <int kDim>
 __device__ __forceinline__ void LoadQueries(const PagedAttentionKernelArgs& args,

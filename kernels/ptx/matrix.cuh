@@ -1,4 +1,4 @@
-// Four matrices of 8 rows x 16 bytes from the registers of a warp to shared memory: lane l
+// Four matrices of 8 rows x 16 bytes between the registers of a warp and shared memory: lane l
 // names row l % 8 of matrix l / 8 (16-byte aligned), and has bytes 4 (l % 4) to + 3 of row l / 4 of
 // each.
 #ifndef KERNELS_PTX_MATRIX_CUH_
@@ -9,6 +9,21 @@
 #include "kernels/ptx/mbarrier.cuh"
 
 namespace millrace {
+
+__device__ __forceinline__ void LoadMatrices(const void* row, uint32_t (&m)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+
+// Each matrix, of 16-bit elements, transposed on the way.
+__device__ __forceinline__ void LoadMatricesTransposed(const void* row, uint32_t (&m)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
 
 // sm_90.
 __device__ __forceinline__ void StoreMatrix4(void* row, uint4 m) {
