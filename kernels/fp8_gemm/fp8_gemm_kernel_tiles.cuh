@@ -40,7 +40,8 @@ struct Traits {
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
-  static constexpr int kThreads = 384;
+  static constexpr int kConsumers = 256;
+  static constexpr int kThreads = kConsumers + 128;
   // Columns of a wave that share a scale of w, and how many such groups there are.
   static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
   static constexpr int kGroups = kWaveCols / kGroupCols;
