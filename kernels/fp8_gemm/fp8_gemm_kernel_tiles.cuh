@@ -45,20 +45,22 @@ struct Traits {
   // Columns of a wave that share a scale of w, and how many such groups there are.
   static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
   static constexpr int kGroups = kWaveCols / kGroupCols;
+  // Scales of x that a stage loads: boxes begin on 16 bytes, a group's rows anywhere.
+  static constexpr int kScaleBox = kRows + (Work::kGroups ? 4 : 0);
   static constexpr int kSlabs = kWaveCols / 64;  // of 128-byte rows, in the staged y
 
   struct Smem {
     alignas(1024) uint8_t x[kStages][kRows * kDepth];
     alignas(1024) uint8_t w[kStages][kCols * kDepth];
     alignas(1024) uint8_t y[2][kSlabs][64 * 128];
-    alignas(128) float x_scale[kStages][kRows];
+    alignas(128) float x_scale[kStages][(kScaleBox + 31) / 32 * 32];
     uint64_t full[kStages];
     uint64_t empty[kStages];
     typename Work::Shared work;
   };
   static_assert(sizeof(Smem) <= 227 * 1024, "does not fit one Hopper block");
   static constexpr uint32_t kStageBytes =
-      kRows * kDepth + kCols * kDepth + (kBlocks ? kRows * 4 : 0);
+      kRows * kDepth + kCols * kDepth + (kBlocks ? kScaleBox * 4 : 0);
 };
 
 struct Maps {
@@ -92,7 +94,7 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Map
       ArriveExpect(full, T::kStageBytes);
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
       LoadBox2(smem.w[stage], maps.w, full, k * T::kDepth, w_row);
-      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row, k);
+      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
       if (++stage == T::kStages) {
         stage = 0;
         parity ^= 1;
@@ -184,8 +186,10 @@ class Consumer {
     const int row = wg_ * 64 + warp_ * 16 + lane_ / 4;
     float x_scale[2] = {1, 1};
     if constexpr (T::kBlocks) {
-      x_scale[0] = smem_.x_scale[stage_][row];
-      x_scale[1] = smem_.x_scale[stage_][row + 8];
+      const int shift = T::Work::kGroups ? tile_.row & 3 : 0;
+      const float* const scales = smem_.x_scale[stage_] + row + shift;
+      x_scale[0] = scales[0];
+      x_scale[1] = scales[8];
     }
     const uint64_t x_matrix = WgmmaAdvance(x_matrix_, stage_ * T::kRows * T::kDepth);
     const uint64_t w_matrix = WgmmaAdvance(w_matrix_, stage_ * T::kCols * T::kDepth);

@@ -29,9 +29,9 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   if (error != cudaSuccess) return error;
   if (a.blocks) {
     const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
-    error = MakeMap(encode,
-                    fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kRows),
-                    maps.x_scale);
+    error = MakeMap(
+        encode, fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kScaleBox),
+        maps.x_scale);
     if (error != cudaSuccess) return error;
   }
   if (!StoresBoxes(a)) return cudaSuccess;
