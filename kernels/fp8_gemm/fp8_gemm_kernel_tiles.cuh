@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
@@ -244,6 +245,7 @@ class Consumer {
     const int first_row = tile_.row + wg_ * 64;
     const int row = first_row + warp_ * 16 + lane_ / 4;
     if constexpr (!T::kBlocks) ScaleSums(total, row, col);
+    if (HasAddends(args_)) AddAddends(total, row, col);
     // A box ends where the tensor does, not where a group does.
     const bool ends = T::Work::kGroups && first_row + 64 > tile_.row_end;
     if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
@@ -285,6 +287,17 @@ class Consumer {
       const float scale = LoadInPlace(args_.weight_scale + output * args_.weight_scale_stride);
       total[i / 2 * 4 + i % 2] *= x_scale[0] * scale;
       total[i / 2 * 4 + i % 2 + 2] *= x_scale[1] * scale;
+    }
+  }
+
+  // Bias and residual: all that this warpgroup's rows need is read before y of them is stored.
+  __device__ __forceinline__ void AddAddends(float (&total)[T::kWaveCols / 2], int row, int col) {
+    asm volatile("" : "+r"(row), "+r"(col));
+#pragma unroll
+    for (int i = 0; i < T::kWaveCols / 2; ++i) {
+      const int r = row + i / 2 % 2 * 8;
+      const int c = col + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
+      if (r < tile_.row_end && c < args_.outputs) total[i] = WithAddends(args_, r, c, total[i]);
     }
   }
 
