@@ -155,7 +155,7 @@ cudaError_t RunHopper(const PagedAttentionCall& call, const PagedAttentionKernel
 cudaError_t RunPrefill(const PagedAttentionCall& call, PagedAttentionKernelArgs args,
                        char* plan_data, cudaStream_t stream) {
   const PagedAttentionPlan& plan = call.plan;
-  if (TakesHopper(plan, args)) return RunHopper(call, args, plan_data, stream);
+  if (!IsFp8(call) && TakesHopper(plan, args)) return RunHopper(call, args, plan_data, stream);
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.prefill);
   args.items = plan.layout.prefill_items;
   args.tile_rows = kAttentionLargeTileRows;
