@@ -124,38 +124,40 @@ bool TakesHopper(const PagedAttentionPlan& plan, const PagedAttentionKernelArgs&
 
 cudaError_t RunHopper(const PagedAttentionCall& call, const PagedAttentionKernelArgs& args,
                       char* plan_data, cudaStream_t stream) {
-  return LaunchPagedPrefill(
-      {.q = args.q,
-       .k_cache = args.k_cache,
-       .v_cache = args.v_cache,
-       .out = args.out,
-       .page_table = args.page_table,
-       .q_start = call.args.q_start.as<int32_t>(),
-       .kv_len = call.args.kv_len.as<int32_t>(),
-       .work = reinterpret_cast<PagedPrefillWork*>(plan_data + call.plan.layout.hopper),
-       .q_token_stride = args.q_token,
-       .q_head_stride = args.q_head,
-       .out_token_stride = args.out_token,
-       .out_head_stride = args.out_head,
-       .k_page_stride = args.k_page,
-       .k_head_stride = args.k_head,
-       .v_page_stride = args.v_page,
-       .v_head_stride = args.v_head,
-       .page_table_stride = args.table_row,
-       .tokens = static_cast<int32_t>(call.args.q.dim(0)),
-       .pages = static_cast<int32_t>(call.args.k_cache.dim(0)),
-       .page_tokens = args.page_tokens,
-       .q_heads = args.kv_heads * args.group,
-       .kv_heads = args.kv_heads,
-       .head_dim = args.head_dim,
-       .scale = args.scale},
-      stream);
+  const auto launch = IsFp8(call) ? LaunchPagedPrefillFp8 : LaunchPagedPrefill;
+  return launch({.q = args.q,
+                 .k_cache = args.k_cache,
+                 .v_cache = args.v_cache,
+                 .out = args.out,
+                 .k_scale = args.k_scale,
+                 .v_scale = args.v_scale,
+                 .page_table = args.page_table,
+                 .q_start = call.args.q_start.as<int32_t>(),
+                 .kv_len = call.args.kv_len.as<int32_t>(),
+                 .work = reinterpret_cast<PagedPrefillWork*>(plan_data + call.plan.layout.hopper),
+                 .q_token_stride = args.q_token,
+                 .q_head_stride = args.q_head,
+                 .out_token_stride = args.out_token,
+                 .out_head_stride = args.out_head,
+                 .k_page_stride = args.k_page,
+                 .k_head_stride = args.k_head,
+                 .v_page_stride = args.v_page,
+                 .v_head_stride = args.v_head,
+                 .page_table_stride = args.table_row,
+                 .tokens = static_cast<int32_t>(call.args.q.dim(0)),
+                 .pages = static_cast<int32_t>(call.args.k_cache.dim(0)),
+                 .page_tokens = args.page_tokens,
+                 .q_heads = args.kv_heads * args.group,
+                 .kv_heads = args.kv_heads,
+                 .head_dim = args.head_dim,
+                 .scale = args.scale},
+                stream);
 }
 
 cudaError_t RunPrefill(const PagedAttentionCall& call, PagedAttentionKernelArgs args,
                        char* plan_data, cudaStream_t stream) {
   const PagedAttentionPlan& plan = call.plan;
-  if (!IsFp8(call) && TakesHopper(plan, args)) return RunHopper(call, args, plan_data, stream);
+  if (TakesHopper(plan, args)) return RunHopper(call, args, plan_data, stream);
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.prefill);
   args.items = plan.layout.prefill_items;
   args.tile_rows = kAttentionLargeTileRows;
