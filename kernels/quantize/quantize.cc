@@ -11,32 +11,45 @@ namespace {
 constexpr OpTable<QuantizeArgs> kQuantize = {
     .op = "Quantize", .cpu = QuantizeCpu, .cuda = QuantizeCuda};
 
-void BindScale(ShapeChecker& checker, const QuantizeArgs& args, int64_t tokens, int64_t size) {
+// Of codes with `rows` rows of `size`.
+void BindScale(ShapeChecker& checker, const QuantizeArgs& args, int64_t rows, int64_t size) {
   int64_t groups = (size + kQuantizeGroup - 1) / kQuantizeGroup;
   int64_t one = 1;
+  const auto bind = [&](std::initializer_list<int64_t*> shape) {
+    checker.Bind("scale", args.scale, shape, {DType::kF32});
+  };
   switch (args.unit) {
     case QuantizeUnit::kGroup:
-      checker.Bind("scale", args.scale, {&groups, &tokens}, {DType::kF32});
-      return;
+      return bind({&groups, &rows});
     case QuantizeUnit::kToken:
-      checker.Bind("scale", args.scale, {&tokens}, {DType::kF32});
-      return;
+      return bind({&rows});
+    case QuantizeUnit::kChannel:
+      return bind({args.transposed ? &rows : &size});
     case QuantizeUnit::kTensor:
-      checker.Bind("scale", args.scale, {&one}, {DType::kF32});
-      return;
+      return bind({&one});
   }
 }
 
 }  // namespace
 
-absl::Status Quantize(const OpContext& ctx, const QuantizeArgs& args) {
+absl::Status CheckQuantize(std::string_view op, DeviceType device, const QuantizeArgs& args) {
   int64_t tokens = kUnbound, size = kUnbound;
-  ShapeChecker checker("Quantize", ctx.device.type());
-  checker.Bind("x", args.x, {&tokens, &size}, {DType::kF32, DType::kBF16})
-      .Bind("codes", args.codes, {&tokens, &size}, {DType::kU8});
+  ShapeChecker checker(op, device);
+  checker.Bind("x", args.x, {&tokens, &size}, {DType::kF32, DType::kBF16});
+  int64_t& rows = args.transposed ? size : tokens;
+  int64_t& cols = args.transposed ? tokens : size;
+  checker.Bind("codes", args.codes, {&rows, &cols}, {DType::kU8})
+      .Require(args.rounding != QuantizeScale::kGiven || args.unit == QuantizeUnit::kTensor,
+               "a given scale must be the tensor's")
+      .Require(!args.transposed || args.unit != QuantizeUnit::kToken,
+               "transposed codes cannot have a scale of each token");
   RETURN_IF_ERROR(checker.status());
-  BindScale(checker, args, tokens, size);
-  RETURN_IF_ERROR(checker.status());
+  BindScale(checker, args, rows, cols);
+  return checker.status();
+}
+
+absl::Status Quantize(const OpContext& ctx, const QuantizeArgs& args) {
+  RETURN_IF_ERROR(CheckQuantize("Quantize", ctx.device.type(), args));
   if (args.scale.empty()) return absl::OkStatus();
   return RunOnDevice(kQuantize, ctx, args);
 }

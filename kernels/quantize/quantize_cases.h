@@ -11,10 +11,12 @@ struct QuantizeCase {
 };
 
 // Sizes short of a group and past one, short of a vector of 8, more than the four groups and 16
-// tokens of a block, rows that are not aligned, and more tokens than there are blocks' maxima.
+// tokens of a block, rows that are not aligned, more tokens than there are blocks' maxima, rows of
+// two to nine words a thread, columns short of a strip of 32 and past several.
 inline constexpr QuantizeCase kQuantizeCases[] = {
-    {1, 1, 0},    {1, 7, 1},    {3, 128, 0},   {5, 129, 3},   {17, 520, 8},
-    {2, 1032, 0}, {16, 640, 0}, {33, 2056, 8}, {600, 24, 40}, {1, 7168, 0}};
+    {1, 1, 0},     {1, 7, 1},     {3, 128, 0},   {5, 129, 3},    {17, 520, 8},
+    {2, 1032, 0},  {16, 640, 0},  {33, 2056, 8}, {1100, 24, 40}, {1, 7168, 0},
+    {2, 14336, 0}, {1, 16400, 0}, {264, 72, 8},  {257, 33, 1}};
 
 // Widths of DeepSeek-V4 and LLaMA-3.1-8B.
 inline constexpr QuantizeCase kQuantizeServed[] = {

@@ -3,30 +3,29 @@
 
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/quantize/code_views.h"
 #include "kernels/quantize/quantize_impl.h"
 #include "kernels/quantize/quantize_kernel.h"
 
 namespace millrace {
 namespace {
 
-// Whether every row starts on `bytes`.
-bool RowsOn(const TensorView& t, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(bytes) == 0 &&
-         (t.dim(0) <= 1 || t.stride(0) * DTypeBytes(t.dtype) % bytes == 0);
-}
-
 QuantizeKernelArgs KernelArgs(const QuantizeArgs& args) {
   return {.x = args.x.data,
-          .codes = args.codes.as<uint8_t>(),
-          .scale = args.scale.as<float>(),
           .x_stride = args.x.stride(0),
-          .codes_stride = args.codes.stride(0),
-          .scale_stride = args.scale.stride(0),
           .tokens = static_cast<int32_t>(args.x.dim(0)),
           .size = static_cast<int32_t>(args.x.dim(1)),
+          .out = CodeArgsOf(args),
           .x_bf16 = args.x.dtype == DType::kBF16,
-          .power_of_two = args.rounding == QuantizeScale::kPowerOfTwo,
-          .vectors = args.x.dim(1) % 8 == 0 && RowsOn(args.x, 16) && RowsOn(args.codes, 8)};
+          .vectors = args.x.dim(1) % 8 == 0 && RowsStartOn(args.x, 16),
+          .transposed = args.transposed};
+}
+
+cudaError_t LaunchUnits(const QuantizeKernelArgs& args, QuantizeUnit unit, cudaStream_t stream) {
+  if (unit == QuantizeUnit::kChannel) return LaunchQuantizeChannels(args, stream);
+  if (unit == QuantizeUnit::kToken) return LaunchQuantizeTokens(args, stream);
+  return args.transposed ? LaunchQuantizeTurnedGroups(args, stream)
+                         : LaunchQuantizeGroups(args, stream);
 }
 
 }  // namespace
@@ -38,13 +37,8 @@ absl::Status QuantizeCuda(const OpContext& ctx, const QuantizeArgs& args) {
   }
   const cudaStream_t stream = ToCuda(ctx.stream);
   const QuantizeKernelArgs kernel_args = KernelArgs(args);
-  switch (args.unit) {
-    case QuantizeUnit::kGroup:
-      return CudaStatus(LaunchQuantizeGroups(kernel_args, stream), "Quantize");
-    case QuantizeUnit::kToken:
-      return CudaStatus(LaunchQuantizeTokens(kernel_args, stream), "Quantize");
-    case QuantizeUnit::kTensor:
-      break;
+  if (args.unit != QuantizeUnit::kTensor) {
+    return CudaStatus(LaunchUnits(kernel_args, args.unit, stream), "Quantize");
   }
   static_assert(kQuantizeMaxima * sizeof(float) <= kQuantizeWorkspaceBytes);
   WorkspaceScope scope(ctx.workspace);

@@ -7,29 +7,30 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/quantize/code_args.h"
+
 namespace millrace {
 
 // As QuantizeArgs. Strides in elements.
 struct QuantizeKernelArgs {
   const void* x = nullptr;
-  uint8_t* codes = nullptr;
-  float* scale = nullptr;
   int64_t x_stride = 0;
-  int64_t codes_stride = 0;
-  int64_t scale_stride = 0;  // of groups: from a group to the next
   int32_t tokens = 0;
   int32_t size = 0;
+  CodeArgs out;
   bool x_bf16 = false;
-  bool power_of_two = false;
-  // Rows of x on 16 bytes, of codes on 8, size a multiple of 8.
-  bool vectors = false;
+  bool vectors = false;     // rows of x on 16 bytes, size a multiple of 8
+  bool transposed = false;  // of the last three
 };
 static_assert(std::is_trivially_copyable_v<QuantizeKernelArgs>);
 
 cudaError_t LaunchQuantizeGroups(const QuantizeKernelArgs& args, cudaStream_t stream);
 cudaError_t LaunchQuantizeTokens(const QuantizeKernelArgs& args, cudaStream_t stream);
-// `maxima`: kQuantizeMaxima floats.
-inline constexpr int kQuantizeMaxima = 512;
+// Groups of 128 tokens of a column; transposed.
+cudaError_t LaunchQuantizeTurnedGroups(const QuantizeKernelArgs& args, cudaStream_t stream);
+cudaError_t LaunchQuantizeChannels(const QuantizeKernelArgs& args, cudaStream_t stream);
+// `maxima`: kQuantizeMaxima floats; not looked at where the scale is given.
+inline constexpr int kQuantizeMaxima = 1024;
 cudaError_t LaunchQuantizeTensor(const QuantizeKernelArgs& args, float* maxima,
                                  cudaStream_t stream);
 
