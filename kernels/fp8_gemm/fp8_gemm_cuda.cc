@@ -51,15 +51,14 @@ absl::Status RunFew(const OpContext& ctx, const Fp8GemmArgs& args, int32_t multi
 
 }  // namespace
 
-absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {
+absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8GemmArgs& args) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
   if (args.x.dim(0) > kMax || args.x.dim(1) > kMax || args.weight.dim(0) > kMax) {
     return absl::UnimplementedError("Fp8Gemm: a dimension above 2^30 on cuda");
   }
-  const CudaDevice& device = CudaDevice::Of(ctx.device);
-  const int32_t multiprocessors = device.multiprocessors();
+  const int32_t multiprocessors = CudaDevice::Of(ctx.device).multiprocessors();
   const cudaStream_t stream = ToCuda(ctx.stream);
-  switch (ChooseFp8Gemm(args, device.compute_capability())) {
+  switch (kernel) {
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kTiles: {
@@ -67,10 +66,17 @@ absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {
       return CudaStatus(LaunchFp8GemmTiles(KernelArgs(args), {multiprocessors, narrow}, stream),
                         "Fp8Gemm");
     }
+    case Fp8GemmKernel::kMma:
+      return CudaStatus(LaunchFp8GemmMma(KernelArgs(args), stream), "Fp8Gemm");
     case Fp8GemmKernel::kGeneric:
       break;
   }
   return CudaStatus(LaunchFp8GemmGeneric(KernelArgs(args), stream), "Fp8Gemm");
+}
+
+absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {
+  const int32_t compute_capability = CudaDevice::Of(ctx.device).compute_capability();
+  return Fp8GemmCudaBy(ChooseFp8Gemm(args, compute_capability), ctx, args);
 }
 
 int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors) {

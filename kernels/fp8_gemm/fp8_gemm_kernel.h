@@ -47,7 +47,7 @@ constexpr int64_t Fp8GemmPartFloats(int32_t tokens, int32_t multiprocessors) {
 }
 constexpr int64_t Fp8GemmFlagCount(int32_t multiprocessors) { return int64_t{multiprocessors} * 2; }
 
-// REQUIRES of both: sm_90; x, weight and their rows on 16 bytes, scales of blocks of x too;
+// REQUIRES of the next two: sm_90; x, weight and their rows on 16 bytes, scales of blocks of x too;
 // inputs > 0.
 
 // Many tokens.
@@ -60,6 +60,9 @@ cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileS
 // Few tokens: at most kFp8GemmFewTokens.
 cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
                              int32_t multiprocessors, cudaStream_t stream);
+
+// Any number of tokens, by mma.sync. REQUIRES: sm_80; x, weight and their rows on 16 bytes.
+cudaError_t LaunchFp8GemmMma(const Fp8GemmKernelArgs& args, cudaStream_t stream);
 
 // Any shapes, strides and devices; one warp an output, slow.
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream);

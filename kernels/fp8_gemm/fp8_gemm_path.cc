@@ -18,10 +18,10 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability) {
-  const bool blocks = args.scales == Fp8GemmScales::kBlocks;
-  const bool fits = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight) &&
-                    (!blocks || RowsOn16Bytes(args.x_scale));
-  if (compute_capability != 90 || !fits) return Fp8GemmKernel::kGeneric;
+  const bool rows_fit = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight);
+  if (compute_capability < 80 || !rows_fit) return Fp8GemmKernel::kGeneric;
+  const bool scales_fit = args.scales != Fp8GemmScales::kBlocks || RowsOn16Bytes(args.x_scale);
+  if (compute_capability != 90 || !scales_fit) return Fp8GemmKernel::kMma;
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 

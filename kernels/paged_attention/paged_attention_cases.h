@@ -3,6 +3,7 @@
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/dtype.h"
@@ -129,6 +130,24 @@ inline std::vector<PagedAttentionCase> BFloat16Cases() {
   };
   for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
   return cases;
+}
+
+// The same on a cache of codes.
+inline std::vector<PagedAttentionCase> OnFp8(std::vector<PagedAttentionCase> cases) {
+  for (PagedAttentionCase& c : cases) c.cache = DType::kU8;
+  return cases;
+}
+
+// bf16 queries on codes: the shapes above, and chunks for each head size of the prefill kernel.
+inline std::vector<PagedAttentionCase> Fp8Cases() {
+  std::vector<PagedAttentionCase> cases = BFloat16Cases();
+  cases.push_back(
+      {"llama_chunks", {32, 8, 128}, 64, {{100, 1500}, {300, 300}, {40, 64}, {17, 17}}});
+  cases.push_back({"prefill_of_64", {9, 3, 64}, 16, {{400, 401}, {30, 800}}});
+  cases.push_back({"prefill_of_96", {6, 6, 96}, 32, {{500, 620}}});
+  cases.push_back({"prefill_of_256", {4, 2, 256}, 128, {{260, 300}, {33, 999}}});
+  for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
+  return OnFp8(std::move(cases));
 }
 
 }  // namespace millrace

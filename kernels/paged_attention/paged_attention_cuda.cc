@@ -49,6 +49,8 @@ PagedAttentionKernelArgs KernelArgs(const PagedAttentionCall& call) {
           .k_cache = a.k_cache.data,
           .v_cache = a.v_cache.data,
           .out = a.out.data,
+          .k_scale = a.k_scale.as<const float>(),
+          .v_scale = a.v_scale.as<const float>(),
           .page_table = a.page_table.as<int32_t>(),
           .q_token = a.q.stride(0),
           .q_head = a.q.stride(1),
@@ -69,6 +71,11 @@ PagedAttentionKernelArgs KernelArgs(const PagedAttentionCall& call) {
           .scale = a.scale};
 }
 
+PagedCacheType CacheTypeOf(const PagedAttentionArgs& args) {
+  if (args.k_cache.dtype == DType::kU8) return PagedCacheType::kE4M3;
+  return args.k_cache.dtype == DType::kF32 ? PagedCacheType::kF32 : PagedCacheType::kBf16;
+}
+
 cudaError_t RunPlain(const PagedAttentionCall& call, cudaStream_t stream) {
   return LaunchPagedPlain({.common = KernelArgs(call),
                            .q_start = call.args.q_start.as<int32_t>(),
@@ -76,7 +83,7 @@ cudaError_t RunPlain(const PagedAttentionCall& call, cudaStream_t stream) {
                            .tokens = static_cast<int32_t>(call.args.q.dim(0)),
                            .sequences = static_cast<int32_t>(call.plan.kv_len.size()),
                            .q_is_bf16 = call.args.q.dtype == DType::kBF16,
-                           .cache_is_bf16 = call.args.k_cache.dtype == DType::kBF16},
+                           .cache = CacheTypeOf(call.args)},
                           stream);
 }
 

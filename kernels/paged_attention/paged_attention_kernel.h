@@ -11,12 +11,16 @@
 
 namespace millrace {
 
+enum class PagedCacheType : uint8_t { kF32, kBf16, kE4M3 };
+
 // As PagedAttentionArgs. Strides in elements.
 struct PagedAttentionKernelArgs {
   const void* q = nullptr;
   const void* k_cache = nullptr;
   const void* v_cache = nullptr;
   void* out = nullptr;
+  const float* k_scale = nullptr;  // null: no codes, nothing to scale
+  const float* v_scale = nullptr;
   const int32_t* page_table = nullptr;
   const PagedAttentionWork* work = nullptr;
   int32_t* arrivals = nullptr;  // [slots, kv_heads], zero before and after
@@ -70,7 +74,7 @@ struct PagedPlainArgs {
   int32_t tokens = 0;
   int32_t sequences = 0;
   bool q_is_bf16 = false;
-  bool cache_is_bf16 = false;
+  PagedCacheType cache = PagedCacheType::kF32;
 };
 static_assert(std::is_trivially_copyable_v<PagedPlainArgs>);
 cudaError_t LaunchPagedPlain(const PagedPlainArgs& args, cudaStream_t stream);
