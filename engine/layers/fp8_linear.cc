@@ -41,39 +41,51 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
   return layer;
 }
 
-absl::Status Fp8Linear::Forward(const OpContext& op, const TensorView& x,
-                                const TensorView& y) const {
-  WorkspaceScope scope(op.workspace);
+absl::StatusOr<LinearInput> Fp8Linear::TakeInput(WorkspaceScope& scope,
+                                                 const TensorView& x) const {
   const int64_t tokens = x.dim(0);
-  ASSIGN_OR_RETURN(const TensorView codes, TakeActivation(scope, op, DType::kU8, tokens, inputs_));
-  QuantizeArgs args = {.x = x, .codes = codes};
-  if (weight_.scales == Fp8GemmScales::kBlocks) {
-    ASSIGN_OR_RETURN(const TensorView rows, TakeActivation(scope, op, DType::kF32, Groups(inputs_),
-                                                           ScaleStride(tokens)));
-    args.scale = rows.Cols(0, tokens);
-    args.unit = QuantizeUnit::kGroup;
-  } else if (!weight_.input.empty()) {
+  ASSIGN_OR_RETURN(void* const codes, scope.Take(tokens * inputs_));
+  QuantizeArgs args = {.codes = TensorView::Of(codes, DType::kU8, {tokens, inputs_}, x.device)};
+  if (!weight_.input.empty()) {
     args.scale = weight_.input.view;
     args.unit = QuantizeUnit::kTensor;
     args.rounding = QuantizeScale::kGiven;
+    return LinearInput{.x = x, .fp8 = args};
+  }
+  const bool groups = weight_.scales == Fp8GemmScales::kBlocks;
+  const int64_t rows = groups ? Groups(inputs_) : 1;
+  ASSIGN_OR_RETURN(void* const scales,
+                   scope.Take(rows * ScaleStride(tokens) * int64_t{sizeof(float)}));
+  if (groups) {
+    args.scale = TensorView::Of(scales, DType::kF32, {rows, ScaleStride(tokens)}, x.device)
+                     .Cols(0, tokens);
+    args.unit = QuantizeUnit::kGroup;
   } else {
-    ASSIGN_OR_RETURN(void* const scales, scope.Take(tokens * int64_t{sizeof(float)}));
-    args.scale = TensorView::Of(scales, DType::kF32, {tokens}, op.device.type());
+    args.scale = TensorView::Of(scales, DType::kF32, {tokens}, x.device);
     args.unit = QuantizeUnit::kToken;
   }
-  RETURN_IF_ERROR(Quantize(op, args));
-  return Products(op, codes, args.scale, y);
+  return LinearInput{.x = x, .fp8 = args};
 }
 
-absl::Status Fp8Linear::Products(const OpContext& op, const TensorView& codes,
-                                 const TensorView& x_scale, const TensorView& y) const {
+int64_t Fp8Linear::InputBytes(int64_t tokens, int64_t inputs) {
+  return ActivationBytes(DType::kU8, tokens, inputs) +
+         ActivationBytes(DType::kF32, Groups(inputs), ScaleStride(tokens));
+}
+
+absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
+                                const TensorView& y) const {
+  QuantizeArgs args = *in.fp8;
+  if (!in.quantised) {
+    args.x = in.x;
+    RETURN_IF_ERROR(Quantize(op, args));
+  }
   const bool blocks = weight_.scales == Fp8GemmScales::kBlocks;
   const TensorView& scale = weight_.scale.view;
   for (const Fp8Weight::Run& run : weight_.runs) {
     const Range rows = run.rows, scale_rows = run.scale_rows;
     RETURN_IF_ERROR(Fp8Gemm(
-        op, {.x = codes,
-             .x_scale = x_scale,
+        op, {.x = args.codes,
+             .x_scale = args.scale,
              .weight = weight_.codes.view.Rows(rows.begin, rows.end),
              .weight_scale = blocks ? scale.Rows(scale_rows.begin, scale_rows.end) : scale,
              .y = y.Cols(rows.begin, rows.end),
@@ -83,12 +95,10 @@ absl::Status Fp8Linear::Products(const OpContext& op, const TensorView& codes,
   return absl::OkStatus();
 }
 
-int64_t Fp8Linear::WorkspaceBytes(Device& device, int64_t tokens) const {
+int64_t Fp8Linear::WorkspaceBytes(Device& device) const {
   const absl::StatusOr<int64_t> product = Fp8GemmWorkspaceBytes(device, inputs_);
-  // Fails with the device itself, which the next call will say.
-  return ActivationBytes(DType::kU8, tokens, inputs_) +
-         ActivationBytes(DType::kF32, Groups(inputs_), ScaleStride(tokens)) +
-         std::max(product.value_or(0), kQuantizeWorkspaceBytes);
+  // It fails only as the device does, which the next call says.
+  return std::max(product.value_or(0), kQuantizeWorkspaceBytes);
 }
 
 }  // namespace millrace

@@ -157,11 +157,11 @@ absl::StatusOr<Fp8Weight> LoadStoredFp8(absl::Span<const StoredPart> parts,
   }
   Fp8Weight weight;
   ASSIGN_OR_RETURN(weight.codes, loader.LoadRaw(values, DType::kU8));
-  ASSIGN_OR_RETURN(weight.scale, loader.Upload(scales.values));
+  ASSIGN_OR_RETURN(weight.scale, loader.UploadWeights(scales.values));
   if (!scales.inputs.empty()) {
     // As others do for matrices that share their input.
     const float largest = *std::max_element(scales.inputs.begin(), scales.inputs.end());
-    ASSIGN_OR_RETURN(weight.input, loader.Upload({&largest, 1}));
+    ASSIGN_OR_RETURN(weight.input, loader.UploadWeights({&largest, 1}));
   }
   weight.scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors;
   weight.runs = blocks ? runs.Take() : std::vector<Fp8Weight::Run>{{{0, rows}, {0, rows}}};
@@ -201,7 +201,7 @@ absl::StatusOr<Fp8Weight> Quantised(absl::Span<const StoredPart> parts, WeightLo
       }};
   Fp8Weight weight;
   ASSIGN_OR_RETURN(weight.codes, loader.LoadConverted(values, DType::kU8, conversion));
-  ASSIGN_OR_RETURN(weight.scale, loader.Upload(scales));
+  ASSIGN_OR_RETURN(weight.scale, loader.UploadWeights(scales));
   weight.runs = {{{0, rows}, {0, rows}}};
   return weight;
 }
@@ -264,7 +264,7 @@ absl::StatusOr<LinearPlan> PlanLinear(absl::Span<const std::string> prefixes,
     plan.scheme = *first;
     const bool rounded = ctx.rounding != ActivationRounding::kNone;
     plan.form = rounded ? LinearForm::kStored : LinearForm::kWidened;
-  } else if (ctx.quantize) {
+  } else if (ctx.quantize && ctx.fp8 == nullptr) {
     plan.form = LinearForm::kQuantised;
   }
   return plan;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/linear/linear.h"
 
@@ -12,6 +13,14 @@ namespace {
 std::optional<TensorView> BiasView(const Weight& bias) {
   if (bias.empty()) return std::nullopt;
   return bias.view;
+}
+
+// The products of FP8 have no bias.
+absl::Status CheckBias(const std::string& prefix, bool bias, const LinearPlan& plan) {
+  const bool fp8 = plan.form == LinearForm::kStored || plan.form == LinearForm::kQuantised;
+  if (!bias || !fp8) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      prefix, ": a bias beside FP8 weights is not supported; give --quantization none"));
 }
 
 }  // namespace
@@ -40,20 +49,29 @@ absl::StatusOr<LinearWeight> LinearWeight::Load(absl::Span<const StoredPart> par
   return weight;
 }
 
-absl::Status LinearWeight::Forward(const OpContext& op, const TensorView& x, const Weight& bias,
+absl::StatusOr<LinearInput> LinearWeight::TakeInput(WorkspaceScope& scope,
+                                                    const TensorView& x) const {
+  if (fp8_.has_value()) return fp8_->TakeInput(scope, x);
+  return LinearInput{.x = x};
+}
+
+absl::Status LinearWeight::Forward(const OpContext& op, const LinearInput& in, const Weight& bias,
                                    const TensorView& y) const {
-  if (fp8_.has_value()) return fp8_->Forward(op, x, BiasView(bias), y);
-  return Linear(op, {.x = x, .weight = plain_.view, .bias = BiasView(bias), .y = y});
+  if (fp8_.has_value()) return fp8_->Forward(op, in, y);
+  return Linear(op, {.x = in.x, .weight = plain_.view, .bias = BiasView(bias), .y = y});
 }
 
 int64_t LinearWeight::WorkspaceBytes(Device& device, int64_t tokens) const {
-  if (fp8_.has_value()) return fp8_->WorkspaceBytes(device, tokens);
+  if (fp8_.has_value()) {
+    return Fp8Linear::InputBytes(tokens, fp8_->inputs()) + fp8_->WorkspaceBytes(device);
+  }
   return LinearWorkspaceBytes(device, plain_.view.dim(1), plain_.view.dim(0));
 }
 
 absl::StatusOr<ColumnParallelLinear> ColumnParallelLinear::Load(
     absl::Span<const Projection> projections, int64_t inputs, bool bias, const LinearPlan& plan,
     LoadContext& ctx) {
+  RETURN_IF_ERROR(CheckBias(projections[0].prefix, bias, plan));
   ColumnParallelLinear layer;
   std::vector<StoredPart> parts;
   std::vector<WeightPart> biases;
@@ -69,14 +87,15 @@ absl::StatusOr<ColumnParallelLinear> ColumnParallelLinear::Load(
   return layer;
 }
 
-absl::Status ColumnParallelLinear::Forward(const OpContext& op, const TensorView& x,
+absl::Status ColumnParallelLinear::Forward(const OpContext& op, const LinearInput& in,
                                            const TensorView& y) const {
-  return weight_.Forward(op, x, bias_, y);
+  return weight_.Forward(op, in, bias_, y);
 }
 
 absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, bool bias,
                                                           const LinearPlan& plan,
                                                           LoadContext& ctx) {
+  RETURN_IF_ERROR(CheckBias(p.prefix, bias, plan));
   RowParallelLinear layer;
   const StoredPart part = {p.prefix, p.outputs, p.inputs, {0, p.outputs}, p.part};
   ASSIGN_OR_RETURN(layer.weight_, LinearWeight::Load({&part, 1}, plan, ctx));
@@ -88,9 +107,9 @@ absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, b
   return layer;
 }
 
-absl::Status RowParallelLinear::PartialForward(const OpContext& op, const TensorView& x,
+absl::Status RowParallelLinear::PartialForward(const OpContext& op, const LinearInput& in,
                                                const TensorView& y) const {
-  return weight_.Forward(op, x, bias_, y);
+  return weight_.Forward(op, in, bias_, y);
 }
 
 }  // namespace millrace

@@ -23,14 +23,15 @@ class LinearWeight final {
   static absl::StatusOr<LinearWeight> Load(absl::Span<const StoredPart> parts,
                                            const LinearPlan& plan, LoadContext& ctx);
 
-  // y = x W^T + bias; `bias` may be empty.
-  absl::Status Forward(const OpContext& op, const TensorView& x, const Weight& bias,
+  // x, [T, inputs], as Forward takes it: with workspace for its codes where the weight is FP8.
+  absl::StatusOr<LinearInput> TakeInput(WorkspaceScope& scope, const TensorView& x) const;
+  // y = x W^T + bias; `bias` may be empty. in: of TakeInput; y: [T, outputs].
+  absl::Status Forward(const OpContext& op, const LinearInput& in, const Weight& bias,
                        const TensorView& y) const;
+  // That one call of both needs at most for `tokens` tokens.
   int64_t WorkspaceBytes(Device& device, int64_t tokens) const;
 
-  // Null where it is not FP8.
-  const Fp8Linear* fp8() const { return fp8_.has_value() ? &*fp8_ : nullptr; }
-  // [outputs, inputs] floats. REQUIRES: fp8() == nullptr.
+  // [outputs, inputs] floats. REQUIRES: it is not FP8.
   const TensorView& plain() const { return plain_.view; }
 
  private:
@@ -56,14 +57,10 @@ class ColumnParallelLinear final {
 
   // This rank's, of all projections together.
   int64_t outputs() const { return outputs_; }
-  // For ops that take the place of Forward, or of what is before it.
   const LinearWeight& weight() const { return weight_; }
 
-  // x: [T, inputs], y: [T, outputs()], projections side by side.
-  absl::Status Forward(const OpContext& op, const TensorView& x, const TensorView& y) const;
-  int64_t WorkspaceBytes(Device& device, int64_t tokens) const {
-    return weight_.WorkspaceBytes(device, tokens);
-  }
+  // in: weight().TakeInput, y: [T, outputs()], projections side by side.
+  absl::Status Forward(const OpContext& op, const LinearInput& in, const TensorView& y) const;
 
  private:
   int64_t outputs_ = 0;
@@ -88,11 +85,10 @@ class RowParallelLinear final {
                                                 const LinearPlan& plan, LoadContext& ctx);
 
   // This rank's partial product, for the norm that follows to sum (NormLayer::SumAddForward).
-  // x: [T, this rank's inputs], y: [T, outputs].
-  absl::Status PartialForward(const OpContext& op, const TensorView& x, const TensorView& y) const;
-  int64_t WorkspaceBytes(Device& device, int64_t tokens) const {
-    return weight_.WorkspaceBytes(device, tokens);
-  }
+  // in: weight().TakeInput of this rank's inputs, y: [T, outputs].
+  absl::Status PartialForward(const OpContext& op, const LinearInput& in,
+                              const TensorView& y) const;
+  const LinearWeight& weight() const { return weight_; }
 
  private:
   LinearWeight weight_;  // [outputs, inputs of this rank]

@@ -134,10 +134,9 @@ absl::StatusOr<Weight> WeightLoader::Take(absl::Span<const WeightPart> parts, Re
 }
 
 absl::StatusOr<Weight> WeightLoader::Upload(absl::Span<const float> values) {
+  if (recording()) return Weight();
   const int64_t bytes = static_cast<int64_t>(values.size() * sizeof(float));
-  bytes_ += bytes;
   Weight weight;
-  if (recording()) return weight;
   ASSIGN_OR_RETURN(weight.memory, device_->Allocate(bytes));
   RETURN_IF_ERROR(ring_->Put(weight.memory.data(), bytes, [&](char* host) {
     std::memcpy(host, values.data(), static_cast<size_t>(bytes));
@@ -147,6 +146,11 @@ absl::StatusOr<Weight> WeightLoader::Upload(absl::Span<const float> values) {
   weight.view = TensorView::Of(weight.memory.data(), DType::kF32,
                                {static_cast<int64_t>(values.size())}, device_->type());
   return weight;
+}
+
+absl::StatusOr<Weight> WeightLoader::UploadWeights(absl::Span<const float> values) {
+  bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
+  return Upload(values);
 }
 
 // Of what is put at once, as many whole rows as fit, of one part or of several.

@@ -106,8 +106,10 @@ class WeightLoader final {
   // Counts `name` among the tensors of the model and reads nothing.
   void Skip(std::string name, std::vector<int64_t> shape);
 
-  // Numbers that the model computed itself or took from ReadFloats, as a f32 vector on the device.
+  // Numbers that the model computed itself, as a f32 vector on the device.
   absl::StatusOr<Weight> Upload(absl::Span<const float> values);
+  // As Upload, of what is a part of the weights, such as scales: counts among bytes().
+  absl::StatusOr<Weight> UploadWeights(absl::Span<const float> values);
 
   // Null where it only records.
   Device* device() const { return device_; }
@@ -153,7 +155,7 @@ struct LoadContext {
   DeviceType device = DeviceType::kCpu;
   ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
   const Fp8Config* fp8 = nullptr;  // which matrices of a LLaMA the source has as FP8; null: none
-  bool quantize = false;           // the others of its layers become FP8 as they are read
+  bool quantize = false;           // where it has none, those of its layers become FP8 when read
   // Whole experts by rank, of the world's, instead of a part of each.
   bool expert_parallel = false;
   int32_t world_rank = 0;  // of all ranks that step together: tensor groups, one after the other
