@@ -26,6 +26,11 @@ struct Fp8GemmKernelArgs {
   int32_t tokens = 0;
   int32_t inputs = 0;
   int32_t outputs = 0;
+  // Where the weight is many matrices (kernels/fp8_grouped_gemm): how many, from one's first row to
+  // the next one's, in rows of weight_stride, and as far in elements of weight_scale.
+  int32_t groups = 1;
+  int32_t weight_group_rows = 0;
+  int64_t weight_scale_group_stride = 0;
   bool blocks = false;  // scales of blocks
   bool y_bf16 = false;
 };

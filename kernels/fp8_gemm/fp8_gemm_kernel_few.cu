@@ -3,26 +3,34 @@
 namespace millrace {
 namespace {
 
+template <typename T>
+cudaError_t LaunchLine(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
+                       int multiprocessors, cudaStream_t stream) {
+  const int64_t units = int64_t{(args.outputs + T::kOutputs - 1) / T::kOutputs} *
+                        ((args.inputs + T::kDepth - 1) / T::kDepth);
+  return fp8_few::LaunchWith<T>(args, split, units < multiprocessors ? units : multiprocessors,
+                                stream);
+}
+
 // At most half of the SM, so that the next kernel fits beside it; at 128 tokens it cannot.
 // README.md has what was measured.
 template <bool kBlocks>
 cudaError_t LaunchOf(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split, int multiprocessors,
                      cudaStream_t stream) {
-  using fp8_few::LaunchWith;
   using fp8_few::Traits;
   if (args.tokens <= 8) {
-    return LaunchWith<Traits<8, 4, kBlocks>>(args, split, multiprocessors, stream);
+    return LaunchLine<Traits<8, 4, kBlocks>>(args, split, multiprocessors, stream);
   }
   if (args.tokens <= 16) {
-    return LaunchWith<Traits<16, 6, kBlocks>>(args, split, multiprocessors, stream);
+    return LaunchLine<Traits<16, 6, kBlocks>>(args, split, multiprocessors, stream);
   }
   if (args.tokens <= 32) {
-    return LaunchWith<Traits<32, 5, kBlocks>>(args, split, multiprocessors, stream);
+    return LaunchLine<Traits<32, 5, kBlocks>>(args, split, multiprocessors, stream);
   }
   if (args.tokens <= 64) {
-    return LaunchWith<Traits<64, 4, kBlocks>>(args, split, multiprocessors, stream);
+    return LaunchLine<Traits<64, 4, kBlocks>>(args, split, multiprocessors, stream);
   }
-  return LaunchWith<Traits<128, 6, kBlocks>>(args, split, multiprocessors, stream);
+  return LaunchLine<Traits<128, 6, kBlocks>>(args, split, multiprocessors, stream);
 }
 
 }  // namespace

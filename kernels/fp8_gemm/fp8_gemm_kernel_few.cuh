@@ -6,7 +6,8 @@
 //   warpgroups 0, 1  64 outputs each
 //   warp 8           producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
 //                    first ones are asked for before the step's inputs exist
-//   warp 9           messenger: publishes a part of a tile, so that no consumer waits for a fence
+//   warp 9           messenger: publishes a part of a tile, so that no consumer waits for a fence.
+//                    Of groups (kernels/fp8_grouped_gemm): finds the block's tiles
 // Where a tile is cut, the block with its head owns it. The others leave their sums in memory: a
 // block has at most one such part, and it is the first thing that it computes. The owner, whose
 // last tile it is, adds the parts to its own in the order of K. Bound by reading w; the ring leaves
@@ -19,6 +20,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_few_work.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -27,8 +29,9 @@
 
 namespace millrace::fp8_few {
 
-template <int kTokensOfTile, int kRing, bool kOfBlocks>
+template <int kTokensOfTile, int kRing, bool kOfBlocks, typename WorkOfBlocks = Line>
 struct Traits {
+  using Work = WorkOfBlocks;
   static constexpr int kTokens = kTokensOfTile;
   static constexpr int kStages = kRing;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
@@ -46,6 +49,7 @@ struct Traits {
     alignas(128) float x_scale[kStages][kTokens < 32 ? 32 : kTokens];
     uint64_t full[kStages];
     uint64_t empty[kStages];
+    typename Work::Shared work;
   };
   static_assert(sizeof(Smem) <= (kBlocksPerSm == 2 ? 113 : 227) * 1024);
   static constexpr uint32_t kStageBytes =
@@ -56,83 +60,46 @@ struct Maps {
   CUtensorMap w, x, x_scale;
 };
 
-enum Barrier : int { kWarpgroup = 1, kPart = 3 };  // and the next, one a warpgroup
-
-__device__ __forceinline__ int32_t LoadAcquire(const int32_t* from) {
-  int32_t value;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
+// The row of w that a piece's first output is.
+__device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Piece& piece) {
+  return piece.group * args.weight_group_rows + piece.output;
 }
-__device__ __forceinline__ void StoreRelease(int32_t* to, int32_t value) {
-  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-
-// The line of units, and who takes what.
-struct Line {
-  int depth_blocks;
-  int64_t units;
-  int blocks;
-
-  template <typename T>
-  __device__ __forceinline__ static Line Of(const Fp8GemmKernelArgs& args) {
-    const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
-    const int tiles = (args.outputs + T::kOutputs - 1) / T::kOutputs;
-    return {depth_blocks, int64_t{tiles} * depth_blocks, static_cast<int>(gridDim.x)};
-  }
-  __device__ __forceinline__ int Begin(int block) const {
-    return static_cast<int>(units * block / blocks);
-  }
-  // The block that has this unit.
-  __device__ __forceinline__ int Owner(int unit) const {
-    int block = static_cast<int>((int64_t{unit} + 1) * blocks / units);
-    block = min(block, blocks - 1);
-    while (Begin(block) > unit) --block;
-    while (Begin(block + 1) <= unit) ++block;
-    return block;
-  }
-};
 
 template <typename T>
-__device__ __forceinline__ void Produce(const Line& line, const Maps& maps,
+__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
                                         typename T::Smem& smem) {
-  const int begin = line.Begin(blockIdx.x);
-  const int end = line.Begin(blockIdx.x + 1);
-  const auto load_weights = [&](int unit, int stage) {
+  const auto load_weights = [&](const Piece& piece, int k, int stage) {
     ArriveExpect(&smem.full[stage], T::kStageBytes);
-    LoadBox2(smem.w[stage], maps.w, &smem.full[stage], unit % line.depth_blocks * T::kDepth,
-             unit / line.depth_blocks * T::kOutputs);
+    LoadBox2(smem.w[stage], maps.w, &smem.full[stage], k * T::kDepth, WeightRow(args, piece));
   };
-  const auto load_inputs = [&](int unit, int stage) {
-    const int k = unit % line.depth_blocks;
-    LoadBox2(smem.x[stage], maps.x, &smem.full[stage], k * T::kDepth, 0);
-    if constexpr (T::kBlocks) {
-      LoadBox2(smem.x_scale[stage], maps.x_scale, &smem.full[stage], 0, k);
-    }
-  };
-  const int ahead = min(end - begin, T::kStages);
-  for (int i = 0; i < ahead; ++i) load_weights(begin + i, i);
-  WaitForPriorGrid();
-  StartNextGrid();
-  for (int i = 0; i < ahead; ++i) load_inputs(begin + i, i);
-  int stage = 0;
-  uint32_t parity = 0;
-  for (int unit = begin + ahead; unit < end; ++unit) {
-    Wait(&smem.empty[stage], parity);
-    load_weights(unit, stage);
-    load_inputs(unit, stage);
-    if (++stage == T::kStages) {
-      stage = 0;
-      parity ^= 1;
+  using Reader = typename T::Work::template Reader<T>;
+  int ahead = 0;
+  if constexpr (T::Work::kKnownAhead) {
+    Reader pieces(args, smem.work);
+    for (Piece piece = {}; ahead < T::kStages && pieces.Next(piece);) {
+      for (int k = piece.begin; k < piece.end && ahead < T::kStages; ++k) {
+        load_weights(piece, k, ahead++);
+      }
     }
   }
-}
-
-// If the block begins inside a tile: says that its part of it lies in memory.
-__device__ __forceinline__ void Publish(const Line& line, const Fp8GemmSplit& split) {
-  if (line.Begin(blockIdx.x) % line.depth_blocks == 0) return;
-  for (int wg = 0; wg < 2; ++wg) {
-    NamedSync(kPart + wg, 128 + 32);
-    if (threadIdx.x % 32 == 0) StoreRelease(split.ready + blockIdx.x * 2 + wg, 1);
+  WaitForPriorGrid();
+  StartNextGrid();
+  Reader pieces(args, smem.work);
+  int stage = 0;
+  uint32_t parity = 1;
+  for (Piece piece = {}; pieces.Next(piece);) {
+    for (int k = piece.begin; k < piece.end; ++k) {
+      Wait(&smem.empty[stage], parity);
+      if (--ahead < 0) load_weights(piece, k, stage);
+      LoadBox2(smem.x[stage], maps.x, &smem.full[stage], k * T::kDepth, piece.token);
+      if constexpr (T::kBlocks) {
+        LoadBox2(smem.x_scale[stage], maps.x_scale, &smem.full[stage], piece.token, k);
+      }
+      if (++stage == T::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
   }
 }
 
@@ -140,42 +107,46 @@ __device__ __forceinline__ void Publish(const Line& line, const Fp8GemmSplit& sp
 template <typename T>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
-                                      const Line& line, typename T::Smem& smem)
-      : args_(args), split_(split), line_(line), smem_(smem) {}
+  __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args,
+                                      const typename T::Work::Params& work, typename T::Smem& smem)
+      : args_(args), work_(work), smem_(smem) {}
 
   __device__ __forceinline__ void Run() {
-    const int begin = line_.Begin(blockIdx.x);
-    const int end = line_.Begin(blockIdx.x + 1);
+    typename T::Work::template Reader<T> pieces(args_, smem_.work);
+    Piece next = {};
+    bool more = pieces.Next(next);
+    float w_scale = more ? WeightScale(next, next.begin) : 0;
     int stage = 0;
     uint32_t parity = 0;
     float total[T::kSums] = {};
-    float w_scale = WeightScale(begin);
-    for (int unit = begin; unit < end; ++unit) {
-      const float scale = w_scale;
-      if (unit + 1 < end) w_scale = WeightScale(unit + 1);
-      Wait(&smem_.full[stage], parity);
-      float part[T::kSums];
-      Multiply(stage, part);
-      Promote(stage, scale, part, total);
-      __syncwarp();
-      if (lane_ == 0) Arrive(&smem_.empty[stage]);
-      if (++stage == T::kStages) {
-        stage = 0;
-        parity ^= 1;
+    while (more) {
+      const Piece piece = next;
+      more = pieces.Next(next);
+      for (int k = piece.begin; k < piece.end; ++k) {
+        const float scale = w_scale;
+        w_scale = k + 1 < piece.end ? WeightScale(piece, k + 1) : WeightScale(next, next.begin);
+        Wait(&smem_.full[stage], parity);
+        float part[T::kSums];
+        Multiply(stage, part);
+        Promote(stage, scale, part, total);
+        __syncwarp();
+        if (lane_ == 0) Arrive(&smem_.empty[stage]);
+        if (++stage == T::kStages) {
+          stage = 0;
+          parity ^= 1;
+        }
       }
-      if (unit + 1 < end && (unit + 1) % line_.depth_blocks != 0) continue;
-      if (Complete(unit, begin, total)) Store(unit / line_.depth_blocks, total);
+      if (Complete(piece, total)) Store(piece, total);
 #pragma unroll
       for (int i = 0; i < T::kSums; ++i) total[i] = 0;
     }
   }
 
  private:
-  __device__ __forceinline__ float WeightScale(int unit) const {
+  __device__ __forceinline__ float WeightScale(const Piece& piece, int k) const {
     if constexpr (!T::kBlocks) return 1;
-    return __ldg(args_.weight_scale + unit / line_.depth_blocks * args_.weight_scale_stride +
-                 unit % line_.depth_blocks);
+    return __ldg(args_.weight_scale + piece.group * args_.weight_scale_group_stride +
+                 piece.output / 128 * args_.weight_scale_stride + k);
   }
 
   __device__ __forceinline__ void Multiply(int stage, float (&part)[T::kSums]) const {
@@ -211,29 +182,35 @@ class Consumer {
     }
   }
 
-  // After the block's last unit of a tile: whether `total` now has the tile's whole sums. Otherwise
-  // they are a part, left in memory for the owner.
-  __device__ __forceinline__ bool Complete(int unit, int begin, float (&total)[T::kSums]) const {
-    const int tile_begin = unit / line_.depth_blocks * line_.depth_blocks;
-    const int tile_end = tile_begin + line_.depth_blocks;
-    if (begin > tile_begin) {
-      float* const part = Part(blockIdx.x);
+  // Whether `total` now has the tile's whole sums. Otherwise they are a part, left in memory for
+  // the owner.
+  __device__ __forceinline__ bool Complete(const Piece& piece, float (&total)[T::kSums]) const {
+    if constexpr (!T::Work::kCuts) {
+      return true;
+    } else {
+      if (piece.begin > 0) {
+        float* const part = Part(blockIdx.x);
 #pragma unroll
-      for (int i = 0; i < T::kSums; i += 4) {
-        __stcg(reinterpret_cast<float4*>(part + i * 128),
-               make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]));
+        for (int i = 0; i < T::kSums; i += 4) {
+          __stcg(reinterpret_cast<float4*>(part + i * 128),
+                 make_float4(total[i], total[i + 1], total[i + 2], total[i + 3]));
+        }
+        NamedArrive(kPart + wg_, 128 + 32);
+        return false;
       }
-      NamedArrive(kPart + wg_, 128 + 32);
-      return false;
+      const auto line = T::Work::template Of<T>(args_);
+      if (piece.end < line.depth_blocks) {
+        const int tile = piece.output / T::kOutputs;
+        Collect(line.Owner((tile + 1) * line.depth_blocks - 1), total);
+      }
+      return true;
     }
-    if (unit + 1 < tile_end) Collect(line_.Owner(tile_end - 1), total);
-    return true;
   }
 
   // Adds the parts of the blocks after this one, up to `last`.
   __device__ __forceinline__ void Collect(int last, float (&total)[T::kSums]) const {
     for (int block = blockIdx.x + 1 + tid_; block <= last; block += 128) {
-      int32_t* const ready = split_.ready + block * 2 + wg_;
+      int32_t* const ready = work_.ready + block * 2 + wg_;
       while (LoadAcquire(ready) == 0) {
       }
       *ready = 0;
@@ -255,30 +232,32 @@ class Consumer {
 
   // A block's part, where this thread's sums begin.
   __device__ __forceinline__ float* Part(int block) const {
-    return split_.parts + (int64_t{block} * 2 + wg_) * 64 * T::kTokens + tid_ * 4;
+    return work_.parts + (int64_t{block} * 2 + wg_) * 64 * T::kTokens + tid_ * 4;
   }
 
-  __device__ __forceinline__ void Store(int tile, float (&total)[T::kSums]) const {
+  __device__ __forceinline__ void Store(const Piece& piece, float (&total)[T::kSums]) const {
     // Opaque, or the addresses of every token would be kept in registers through the whole loop.
-    int output = tile * T::kOutputs + wg_ * 64 + warp_ * 16;
+    Piece warp = piece;
+    warp.output += wg_ * 64 + warp_ * 16;
     int lane = lane_;
-    asm volatile("" : "+r"(output), "+r"(lane));
-    if constexpr (!T::kBlocks) ScaleSums(output, lane, total);
+    asm volatile("" : "+r"(warp.output), "+r"(lane));
+    if constexpr (!T::kBlocks) ScaleSums(warp, lane, total);
     if (args_.y_bf16 && args_.y_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args_.y) % 4 == 0) {
-      StorePairs(output, lane, total);
+      StorePairs(warp, lane, total);
     } else {
-      StoreSingly(output, lane, total);
+      StoreSingly(warp, lane, total);
     }
   }
 
   // Turned over in the warp, so that a thread has neighbouring outputs of one token.
-  __device__ __forceinline__ void StorePairs(int output, int lane,
+  __device__ __forceinline__ void StorePairs(const Piece& warp, int lane,
                                              const float (&total)[T::kSums]) const {
-    const int at = output + lane % 4 * 2;
-    auto* y = static_cast<__nv_bfloat16*>(args_.y) + lane / 4 * args_.y_stride + at;
+    const int at = warp.output + lane % 4 * 2;
+    const int token = warp.token + lane / 4;
+    auto* y = static_cast<__nv_bfloat16*>(args_.y) + token * args_.y_stride + at;
 #pragma unroll
     for (int j = 0; j < T::kTokens / 8; ++j, y += 8 * args_.y_stride) {
-      const bool in = 8 * j + lane / 4 < args_.tokens;
+      const bool in = token + 8 * j < warp.token_end;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t pair =
@@ -293,13 +272,13 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void StoreSingly(int output, int lane,
+  __device__ __forceinline__ void StoreSingly(const Piece& warp, int lane,
                                               const float (&total)[T::kSums]) const {
 #pragma unroll
     for (int i = 0; i < T::kSums; ++i) {
-      const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      const int at = output + lane / 4 + i / 2 % 2 * 8;
-      if (token >= args_.tokens || at >= args_.outputs) continue;
+      const int token = warp.token + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int at = warp.output + lane / 4 + i / 2 % 2 * 8;
+      if (token >= warp.token_end || at >= args_.outputs) continue;
       if (args_.y_bf16) {
         static_cast<__nv_bfloat16*>(args_.y)[token * args_.y_stride + at] =
             __float2bfloat16(total[i]);
@@ -310,16 +289,17 @@ class Consumer {
   }
 
   // Scales of tokens and outputs.
-  __device__ __forceinline__ void ScaleSums(int output, int lane, float (&total)[T::kSums]) const {
+  __device__ __forceinline__ void ScaleSums(const Piece& warp, int lane,
+                                            float (&total)[T::kSums]) const {
     float weight[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int64_t at = min(output + lane / 4 + 8 * h, args_.outputs - 1);
+      const int64_t at = min(warp.output + lane / 4 + 8 * h, args_.outputs - 1);
       weight[h] = LoadInPlace(args_.weight_scale + at * args_.weight_scale_stride);
     }
 #pragma unroll
     for (int i = 0; i < T::kSums / 2; ++i) {
-      const int64_t token = min(i / 2 * 8 + lane % 4 * 2 + i % 2, args_.tokens - 1);
+      const int64_t token = min(warp.token + i / 2 * 8 + lane % 4 * 2 + i % 2, args_.tokens - 1);
       const float scale = LoadInPlace(args_.x_scale + token * args_.x_scale_stride);
       total[i / 2 * 4 + i % 2] *= scale * weight[0];
       total[i / 2 * 4 + i % 2 + 2] *= scale * weight[1];
@@ -327,8 +307,7 @@ class Consumer {
   }
 
   const Fp8GemmKernelArgs& args_;
-  const Fp8GemmSplit& split_;
-  const Line& line_;
+  const typename T::Work::Params& work_;
   typename T::Smem& smem_;
   const int wg_ = static_cast<int>(threadIdx.x) / 128;
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
@@ -339,7 +318,8 @@ class Consumer {
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
     Fp8GemmFew(const __grid_constant__ Fp8GemmKernelArgs args,
-               const __grid_constant__ Fp8GemmSplit split, const __grid_constant__ Maps maps) {
+               const __grid_constant__ typename T::Work::Params work,
+               const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
   typename T::Smem& smem = *reinterpret_cast<typename T::Smem*>(raw);
@@ -350,17 +330,17 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
       InitBarrier(&smem.full[i], 1);
       InitBarrier(&smem.empty[i], T::kConsumers / 32);
     }
+    T::Work::template Init<T>(smem.work);
     FenceBarrierInit();
   }
   __syncthreads();
-  const Line line = Line::Of<T>(args);
   if (threadIdx.x == T::kConsumers) {
-    Produce<T>(line, maps, smem);
+    Produce<T>(args, maps, smem);
   } else {
     WaitForPriorGrid();
     StartNextGrid();
-    if (threadIdx.x < T::kConsumers) Consumer<T>(args, split, line, smem).Run();
-    if (threadIdx.x >= T::kConsumers + 32) Publish(line, split);
+    if (threadIdx.x < T::kConsumers) Consumer<T>(args, work, smem).Run();
+    if (threadIdx.x >= T::kConsumers + 32) T::Work::template Aside<T>(args, work, smem.work);
   }
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions

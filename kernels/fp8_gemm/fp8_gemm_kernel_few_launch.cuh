@@ -15,8 +15,9 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   EncodeTiled encode = nullptr;
   cudaError_t error = FindEncoder(encode);
   if (error != cudaSuccess) return error;
+  const int64_t weight_rows = int64_t{a.groups - 1} * a.weight_group_rows + a.outputs;
   error =
-      MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kOutputs), maps.w);
+      MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kOutputs), maps.w);
   if (error != cudaSuccess) return error;
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
   if (error != cudaSuccess || !a.blocks) return error;
@@ -27,18 +28,15 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
 }
 
 template <typename T>
-cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
-                       int multiprocessors, cudaStream_t stream) {
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const typename T::Work::Params& work,
+                       int64_t blocks, cudaStream_t stream) {
   Maps maps = {};
   if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
-  const int64_t units = int64_t{(args.outputs + T::kOutputs - 1) / T::kOutputs} *
-                        ((args.inputs + T::kDepth - 1) / T::kDepth);
-  const int64_t grid = units < multiprocessors ? units : multiprocessors;
   return Launch(Fp8GemmFew<T>,
-                {.grid = dim3(static_cast<unsigned>(grid)),
+                {.grid = dim3(static_cast<unsigned>(blocks)),
                  .block = dim3(T::kThreads),
                  .shared_bytes = sizeof(typename T::Smem)},
-                stream, args, split, maps);
+                stream, args, work, maps);
 }
 
 }  // namespace millrace::fp8_few

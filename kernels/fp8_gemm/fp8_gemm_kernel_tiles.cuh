@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/matrix.cuh"
@@ -27,8 +28,9 @@
 
 namespace millrace::fp8_tiles {
 
-template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks>
+template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks, typename WorkOfBlocks = Dense>
 struct Traits {
+  using Work = WorkOfBlocks;
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
@@ -38,7 +40,8 @@ struct Traits {
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
-  static constexpr int kThreads = 384;
+  static constexpr int kConsumers = 256;
+  static constexpr int kThreads = kConsumers + 128;
   // Columns of a wave that share a scale of w, and how many such groups there are.
   static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
   static constexpr int kGroups = kWaveCols / kGroupCols;
@@ -51,6 +54,7 @@ struct Traits {
     alignas(128) float x_scale[kStages][kRows];
     uint64_t full[kStages];
     uint64_t empty[kStages];
+    typename Work::Shared work;
   };
   static_assert(sizeof(Smem) <= 227 * 1024, "does not fit one Hopper block");
   static constexpr uint32_t kStageBytes =
@@ -68,54 +72,30 @@ __host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& ar
 
 enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
 
-// Which tile a cluster takes when: bands of kBand cluster rows, down the rows first, so that the
-// tiles in flight at a time share their operands in L2.
-struct Order {
-  static constexpr int kBand = 8;
-  int rows, cols;  // of tiles of a cluster
-
-  template <typename T>
-  __device__ __forceinline__ static Order Of(const Fp8GemmKernelArgs& args) {
-    constexpr int kClusterRows = T::kRows * T::kCluster;
-    return {(args.tokens + kClusterRows - 1) / kClusterRows,
-            (args.outputs + T::kCols - 1) / T::kCols};
-  }
-  __device__ __forceinline__ int tiles() const { return rows * cols; }
-  // x: the row, y: the column.
-  __device__ __forceinline__ int2 At(int tile) const {
-    const int band = tile / (kBand * cols);
-    const int height = min(kBand, rows - band * kBand);
-    const int rest = tile - band * kBand * cols;
-    return {band * kBand + rest % height, rest / height};
-  }
-};
-
-template <typename T>
-__device__ __forceinline__ int2 FirstElement(const Order& order, int tile, int rank) {
-  const int2 at = order.At(tile);
-  return {(at.x * T::kCluster + rank) * T::kRows, at.y * T::kCols};
+// The row of w that a tile's first column is, and the row of its scales.
+__device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Tile& tile) {
+  return tile.group * args.weight_group_rows + tile.col;
 }
 
 template <typename T>
 __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
                                         typename T::Smem& smem) {
-  const Order order = Order::Of<T>(args);
   const int rank = blockIdx.x % T::kCluster;
   const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
   constexpr int kShare = T::kCols / T::kCluster;  // columns of w that this block fetches
   int stage = 0;
   uint32_t parity = 1;
-  for (int tile = blockIdx.x / T::kCluster; tile < order.tiles(); tile += gridDim.x / T::kCluster) {
-    const int2 first = FirstElement<T>(order, tile, rank);
+  typename T::Work::template Reader<T> tiles(args, smem.work);
+  for (Tile tile = {}; tiles.Next(tile);) {
+    const int w_row = WeightRow(args, tile) + rank * kShare;
     for (int k = 0; k < depth_blocks; ++k) {
       Wait(&smem.empty[stage], parity);
       uint64_t* const full = &smem.full[stage];
       ArriveExpect(full, T::kStageBytes);
-      LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, first.x);
+      LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
       uint8_t* const w = smem.w[stage] + rank * kShare * T::kDepth;
-      const int2 at = {k * T::kDepth, first.y + rank * kShare};
-      LoadBox2Multicast(w, maps.w, full, at, (1 << T::kCluster) - 1);
-      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, first.x, k);
+      LoadBox2Multicast(w, maps.w, full, {k * T::kDepth, w_row}, (1 << T::kCluster) - 1);
+      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row, k);
       if (++stage == T::kStages) {
         stage = 0;
         parity ^= 1;
@@ -143,24 +123,21 @@ class Consumer {
       : args_(args), maps_(maps), smem_(smem) {}
 
   __device__ __forceinline__ void Run() {
-    const Order order = Order::Of<T>(args_);
-    const int rank = blockIdx.x % T::kCluster;
-    const int step = gridDim.x / T::kCluster;
     const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
-    int tile = blockIdx.x / T::kCluster;
-    if (tile >= order.tiles()) return;
-    int2 next = FirstElement<T>(order, tile, rank);
-    LoadScales(next.y, 0);
-    for (; tile < order.tiles(); tile += step) {
-      first_ = next;
-      next = FirstElement<T>(order, min(tile + step, order.tiles() - 1), rank);
+    typename T::Work::template Reader<T> tiles(args_, smem_.work);
+    Tile next = {};
+    bool more = tiles.Next(next);
+    if (more) LoadScales(next, 0);
+    while (more) {
+      tile_ = next;
+      more = tiles.Next(next);
 #pragma unroll
       for (int wave = 0; wave < T::kWaves; ++wave) {
 #pragma unroll
         for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
       }
-      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>(first_.y, k + 1);
-      Step<true>(next.y, 0);
+      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>(tile_, k + 1);
+      Step<true>(next, 0);
       StoreWave(T::kWaves - 1);
     }
     if (tid_ == 0) StoreWait();
@@ -168,25 +145,27 @@ class Consumer {
 
  private:
   // Scales of w of the stage after the present one.
-  __device__ __forceinline__ void LoadScales(int col, int k) {
+  __device__ __forceinline__ void LoadScales(const Tile& tile, int k) {
     if constexpr (T::kBlocks) {
       const int last = (args_.outputs - 1) / 128;
+      const float* const scales =
+          args_.weight_scale + tile.group * args_.weight_scale_group_stride + k;
 #pragma unroll
       for (int i = 0; i < T::kWaves * T::kGroups; ++i) {
-        const int block = min((col + i * T::kGroupCols) / 128, last);
-        w_scale_[i] = __ldg(args_.weight_scale + block * args_.weight_scale_stride + k);
+        const int block = min((tile.col + i * T::kGroupCols) / 128, last);
+        w_scale_[i] = __ldg(scales + block * args_.weight_scale_stride);
       }
     }
   }
 
-  // One stage; (col, k) is where the stage after it lies.
+  // One stage; the one after it is `k` of `tile`.
   template <bool kLast>
-  __device__ __forceinline__ void Step(int col, int k) {
+  __device__ __forceinline__ void Step(const Tile& tile, int k) {
     Wait(&smem_.full[stage_], parity_);
     float w_scale[T::kWaves * T::kGroups];
 #pragma unroll
     for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale[i] = w_scale_[i];
-    LoadScales(col, k);
+    LoadScales(tile, k);
     const int row = wg_ * 64 + warp_ * 16 + lane_ / 4;
     float x_scale[2] = {1, 1};
     if constexpr (T::kBlocks) {
@@ -240,10 +219,13 @@ class Consumer {
   // y of a wave from its sums: by the copy engine where rows lie on 16 bytes, else by each thread.
   __device__ __forceinline__ void StoreWave(int wave) {
     float(&total)[T::kWaveCols / 2] = total_[wave];
-    const int col = first_.y + wave * T::kWaveCols;
-    const int row = first_.x + wg_ * 64 + warp_ * 16 + lane_ / 4;
+    const int col = tile_.col + wave * T::kWaveCols;
+    const int first_row = tile_.row + wg_ * 64;
+    const int row = first_row + warp_ * 16 + lane_ / 4;
     if constexpr (!T::kBlocks) ScaleSums(total, row, col);
-    if (!StoresBoxes(args_)) return StoreDirect(total, row, col);
+    // A box ends where the tensor does, not where a group does.
+    const bool ends = T::Work::kGroups && first_row + 64 > tile_.row_end;
+    if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
     if (tid_ == 0) StoreWaitRead();
     NamedSync(kStaging + wg_, 128);
     const int staged_row = warp_ * 16 + lane_ % 16;
@@ -260,7 +242,7 @@ class Consumer {
     if (tid_ == 0) {
 #pragma unroll
       for (int slab = 0; slab < T::kSlabs; ++slab) {
-        StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_.x + wg_ * 64);
+        StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_row);
       }
       StoreCommit();
     }
@@ -293,7 +275,7 @@ class Consumer {
       for (int i = 0; i < 4; ++i) {
         const int r = row + i / 2 * 8;
         const int c = col + j * 8 + lane_ % 4 * 2 + i % 2;
-        if (r < args_.tokens && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
+        if (r < tile_.row_end && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
       }
     }
   }
@@ -305,7 +287,7 @@ class Consumer {
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
   const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
-  int2 first_ = {};
+  Tile tile_ = {};
   int stage_ = 0;
   uint32_t parity_ = 0;
   float w_scale_[T::kWaves * T::kGroups] = {};
@@ -315,6 +297,7 @@ class Consumer {
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, 1)
     Fp8GemmTiles(const __grid_constant__ Fp8GemmKernelArgs args,
+                 const __grid_constant__ typename T::Work::Params work,
                  const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
@@ -326,6 +309,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
       InitBarrier(&smem.full[i], 1);
       InitBarrier(&smem.empty[i], 8 * T::kCluster);  // the warps that consume
     }
+    T::Work::template Init<T>(smem.work);
     FenceBarrierInit();
   }
   ClusterSync();
@@ -334,6 +318,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   if (threadIdx.x < 128) {
     ReleaseRegisters<24>();
     if (threadIdx.x == 0) Produce<T>(args, maps, smem);
+    if (threadIdx.x / 32 == 1) T::Work::template Schedule<T>(args, work, smem.work);
     __syncwarp();
   } else {
     ClaimRegisters<240>();

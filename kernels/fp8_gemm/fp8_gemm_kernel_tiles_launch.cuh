@@ -8,6 +8,11 @@
 
 namespace millrace::fp8_tiles {
 
+struct TileGrid {
+  int64_t tiles = 0;  // of clusters, at most
+  int multiprocessors = 0;
+};
+
 template <typename T>
 cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   using fp8_maps::Codes;
@@ -17,9 +22,10 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   if (error != cudaSuccess) return error;
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kRows), maps.x);
   if (error != cudaSuccess) return error;
-  error =
-      MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kCols / T::kCluster),
-              maps.w);
+  const int64_t weight_rows = int64_t{a.groups - 1} * a.weight_group_rows + a.outputs;
+  error = MakeMap(encode,
+                  Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kCols / T::kCluster),
+                  maps.w);
   if (error != cudaSuccess) return error;
   if (a.blocks) {
     const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
@@ -36,20 +42,18 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
 }
 
 template <typename T>
-cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, int multiprocessors, cudaStream_t stream) {
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const typename T::Work::Params& work,
+                       const TileGrid& grid, cudaStream_t stream) {
   Maps maps = {};
   if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
-  const int rows = (args.tokens + T::kRows * T::kCluster - 1) / (T::kRows * T::kCluster);
-  const int cols = (args.outputs + T::kCols - 1) / T::kCols;
-  const int64_t tiles = int64_t{rows} * cols;
-  const int64_t clusters = multiprocessors / T::kCluster;
-  const int64_t grid = (tiles < clusters ? tiles : clusters) * T::kCluster;
+  const int64_t clusters = grid.multiprocessors / T::kCluster;
+  const int64_t blocks = (grid.tiles < clusters ? grid.tiles : clusters) * T::kCluster;
   return Launch(Fp8GemmTiles<T>,
-                {.grid = dim3(static_cast<unsigned>(grid)),
+                {.grid = dim3(static_cast<unsigned>(blocks)),
                  .block = dim3(T::kThreads),
                  .shared_bytes = sizeof(typename T::Smem),
                  .cluster = T::kCluster},
-                stream, args, maps);
+                stream, args, work, maps);
 }
 
 }  // namespace millrace::fp8_tiles

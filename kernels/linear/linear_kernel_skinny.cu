@@ -51,7 +51,8 @@ cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
 }
 
 using LaunchFn = cudaError_t (*)(const LinearKernelArgs&, cudaStream_t);
-constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>};
+constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>, LaunchWith<3>,
+                                LaunchWith<4>};
 static_assert(sizeof(kLaunch) / sizeof(LaunchFn) == kSkinnyShapeCount);
 
 }  // namespace

@@ -300,7 +300,8 @@ TEST(ChooseLinearCudaTest, FollowsTheTable) {
   EXPECT_EQ(shape(8, 128256), 2);
   EXPECT_EQ(shape(8, 14336), 2);
   EXPECT_EQ(shape(9, 4096), 3);
-  EXPECT_EQ(shape(16, 6144), -1);
+  EXPECT_EQ(shape(16, 6144), 4);
+  EXPECT_EQ(shape(16, 8192), -1);
   EXPECT_EQ(shape(17, 4096), -1);
   EXPECT_EQ(choose(17, 4096, 4096, DType::kBF16).kernel, LinearCudaKernel::kCublas);
   EXPECT_EQ(choose(1, 72, 4096, DType::kBF16).kernel, LinearCudaKernel::kCublas);

@@ -67,6 +67,22 @@ inline std::vector<PagedAttentionCase> GpuServedCases() {
   decode("8b_prefill_4x4k", llama8b, 4, {4096, 4096});
   decode("8b_prefill_16k", llama8b, 1, {16384, 16384});
   decode("8b_chunk_1k_of_16k", llama8b, 1, {1024, 16384});
+  const auto on_codes = [&](const char* name, size_t sequences, AttentionSequence each) {
+    decode(name, llama8b, sequences, each);
+    cases.back().cache = DType::kU8;
+  };
+  on_codes("8b_fp8_b1_kv2k", 1, {1, 2048});
+  on_codes("8b_fp8_b1_kv8k", 1, {1, 8192});
+  on_codes("8b_fp8_b1_kv32k", 1, {1, 32768});
+  on_codes("8b_fp8_b8_kv8k", 8, {1, 8192});
+  on_codes("8b_fp8_b32_kv4k", 32, {1, 4096});
+  on_codes("8b_fp8_b32_kv32k", 32, {1, 32768});
+  on_codes("8b_fp8_b128_kv2k", 128, {1, 2048});
+  on_codes("8b_fp8_b32_kv4k_q4", 32, {4, 4096});
+  on_codes("8b_fp8_b32_kv4k_q16", 32, {16, 4096});
+  on_codes("8b_fp8_prefill_4x4k", 4, {4096, 4096});
+  on_codes("8b_fp8_prefill_16k", 1, {16384, 16384});
+  on_codes("8b_fp8_chunk_1k_of_16k", 1, {1024, 16384});
   for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
   return cases;
 }

@@ -152,7 +152,7 @@ __device__ __forceinline__ void JoinParts(const PagedAttentionKernelArgs& args,
         }
       }
       if (d0 + 4 * lane < args.head_dim) {
-        StoreScaled(sum, 1 / total, OutRow(args, work, head, r) + d);
+        StoreScaled(sum, ScaleOf(args.v_scale, head) / total, OutRow(args, work, head, r) + d);
       }
     }
   }

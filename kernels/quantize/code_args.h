@@ -22,6 +22,9 @@ struct CodeArgs {
 };
 static_assert(std::is_trivially_copyable_v<CodeArgs>);
 
+// What a block can quantise with one row in its registers.
+enum class RowUnit : uint8_t { kGroup, kToken, kGiven };
+
 }  // namespace millrace
 
 #endif  // KERNELS_QUANTIZE_CODE_ARGS_H_

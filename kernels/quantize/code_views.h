@@ -31,6 +31,12 @@ static_assert(static_cast<int>(CodeScale::kPowerOfTwo) ==
                   static_cast<int>(QuantizeScale::kPowerOfTwo) &&
               static_cast<int>(CodeScale::kGiven) == static_cast<int>(QuantizeScale::kGiven));
 
+// REQUIRES: groups, tokens, or a given scale.
+inline RowUnit RowUnitOf(QuantizeUnit unit) {
+  if (unit == QuantizeUnit::kTensor) return RowUnit::kGiven;
+  return unit == QuantizeUnit::kToken ? RowUnit::kToken : RowUnit::kGroup;
+}
+
 }  // namespace millrace
 
 #endif  // KERNELS_QUANTIZE_CODE_VIEWS_H_

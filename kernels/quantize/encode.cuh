@@ -116,11 +116,8 @@ __device__ __forceinline__ void StoreGroup(const CodeArgs& args, int64_t row, in
   StoreCodes(args, row, i, Encode(x, __frcp_rn(scale), args.e5m2));
 }
 
-// The units that a block can finish with one row in its registers.
-enum class RowUnit : uint8_t { kGroup, kToken, kGiven };
-
-// A row that the block has in registers: word n of a thread are elements first + n * step and on,
-// eight zeros past the end of the row. first: 8 threadIdx.x. step: a multiple of 256.
+// A row that the block has in registers: word n of a thread are elements 8 threadIdx.x + n step and
+// on, zeros past the end of the row. REQUIRES: step is a multiple of 256.
 template <RowUnit kUnit, int kWords>
 __device__ __forceinline__ void StoreRow(const CodeArgs& args, int64_t row, int step,
                                          const Vec<__nv_bfloat16, kCodeWidth> (&x)[kWords]) {

@@ -35,8 +35,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int g = 0; g < kBlockGroups; ++g) {
     const int i = first + g * kCodeGroup;
-    // Lanes past a short group's end have its scale to find, not to store.
-    StoreGroup(args.out, token, i, in && i - lane * kCodeWidth < args.size, x[g]);
+    StoreGroup(args.out, token, i, in && i < args.size, x[g]);
   }
 }
 

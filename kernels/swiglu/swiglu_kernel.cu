@@ -3,23 +3,13 @@
 // was faster. Bound by memory.
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
-#include "kernels/ptx/vector.cuh"
+#include "kernels/swiglu/gated.cuh"
 #include "kernels/swiglu/swiglu_kernel.h"
 
 namespace millrace {
 namespace {
 
 constexpr int kThreads = 128;
-
-// Exact enough for each dtype: f32 to a few ulp, bf16 far below its rounding. Large -gate gives
-// exp = inf and a zero, of whatever sign.
-__device__ __forceinline__ float Silu(float gate, float) { return gate / (1.0f + expf(-gate)); }
-__device__ __forceinline__ float Silu(float gate, __nv_bfloat16) {
-  return __fdividef(gate, 1.0f + __expf(-gate));
-}
-
-// At most `limit`; NaN, which fails the comparison, stays.
-__device__ __forceinline__ float Below(float x, float limit) { return x > limit ? limit : x; }
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -30,19 +20,8 @@ __global__ void __launch_bounds__(kThreads)
   const int chunk = static_cast<int>(blockIdx.x) - t * blocks_per_row;
   const int i = (chunk * kThreads + static_cast<int>(threadIdx.x)) * kWidth;
   if (i >= args.size) return;
-  // Before column i lie i / block whole blocks of gates, and as many of ups.
-  const int64_t skipped = static_cast<int64_t>(i / args.block) * args.block;
-  const T* from = static_cast<const T*>(args.x) + t * args.x_stride + i + skipped;
-  const Vec<T, kWidth> gates = LoadVec<kWidth>(from);
-  const Vec<T, kWidth> ups = LoadVec<kWidth>(from + args.block);
-  Floats<kWidth> y = Widened(gates);
-  const Floats<kWidth> up = Widened(ups);
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) {
-    const float bounded = -Below(-Below(up.v[j], args.limit), args.limit);
-    y.v[j] = Silu(Below(y.v[j], args.limit), T()) * bounded;
-  }
-  StoreVec(static_cast<T*>(args.y) + t * args.y_stride + i, Narrowed<T>(y));
+  const Vec<T, kWidth> y = Gated(LoadGateUp<T, kWidth>(args, t, i), args.limit);
+  StoreVec(static_cast<T*>(args.y) + t * args.y_stride + i, y);
 }
 
 struct Choice {

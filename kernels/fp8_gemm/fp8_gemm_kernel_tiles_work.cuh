@@ -1,0 +1,81 @@
+// Which tiles of y a block of the kernel for many tokens computes, in which order. The kernel asks
+// its traits' Work: here the one of a single product; kernels/fp8_grouped_gemm has another.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_WORK_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_WORK_CUH_
+
+#include <cstdint>
+
+#include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+
+namespace millrace::fp8_tiles {
+
+// A block's tile. Rows from row_end on, another group's, are not written. `group`: which matrix of
+// w, and of its scales.
+struct Tile {
+  int row, row_end, col, group;
+};
+
+// Which tile a cluster takes when: bands of kBand cluster rows, down the rows first, so that the
+// tiles in flight at a time share their operands in L2.
+struct Order {
+  static constexpr int kBand = 8;
+  int rows, cols;  // of tiles of a cluster
+
+  template <typename T>
+  __host__ __device__ __forceinline__ static Order Of(int tokens, int outputs) {
+    constexpr int kClusterRows = T::kRows * T::kCluster;
+    return {(tokens + kClusterRows - 1) / kClusterRows, (outputs + T::kCols - 1) / T::kCols};
+  }
+  __host__ __device__ __forceinline__ int tiles() const { return rows * cols; }
+  // x: the row, y: the column.
+  __device__ __forceinline__ int2 At(int tile) const {
+    const int band = tile / (kBand * cols);
+    const int height = min(kBand, rows - band * kBand);
+    const int rest = tile - band * kBand * cols;
+    return {band * kBand + rest % height, rest / height};
+  }
+};
+
+// The work of one product.
+struct Dense {
+  static constexpr bool kGroups = false;  // whether row_end can lie inside the product's tokens
+  struct Shared {};                       // what it keeps in the block's shared memory
+  struct Params {};                       // what the host tells it besides the product
+
+  // One thread, with the kernel's own barriers.
+  template <typename T>
+  static __device__ __forceinline__ void Init(Shared&) {}
+  // A warp that has nothing else to do.
+  template <typename T>
+  static __device__ __forceinline__ void Schedule(const Fp8GemmKernelArgs&, const Params&,
+                                                  Shared&) {}
+
+  // A thread's way through its block's tiles.
+  template <typename T>
+  class Reader {
+   public:
+    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, Shared&)
+        : order_(Order::Of<T>(args.tokens, args.outputs)),
+          row_end_(args.tokens),
+          at_(blockIdx.x / T::kCluster) {}
+
+    // The next tile. When there is none, false, and `tile` stays as it is.
+    __device__ __forceinline__ bool Next(Tile& tile) {
+      if (at_ >= order_.tiles()) return false;
+      const int2 at = order_.At(at_);
+      const int rank = blockIdx.x % T::kCluster;
+      tile = {(at.x * T::kCluster + rank) * T::kRows, row_end_, at.y * T::kCols, 0};
+      at_ += gridDim.x / T::kCluster;
+      return true;
+    }
+
+   private:
+    Order order_;
+    int row_end_;
+    int at_;
+  };
+};
+
+}  // namespace millrace::fp8_tiles
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_WORK_CUH_
