@@ -18,7 +18,6 @@ namespace millrace {
 namespace {
 
 constexpr int kRows = 16;     // outputs of a block
-constexpr int kTokens = 8;    // at most
 constexpr int kPiece = 128;   // inputs a warp takes at once
 constexpr int kLanePad = 5;   // floats of a lane's sums: odd, so that lanes meet different banks
 
