@@ -190,7 +190,7 @@ TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
                    std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
       t.y.SetAll(kNan);
       ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kMma, ctx(), t.Args()), absl::OkStatus());
-      ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kBF16);
+      ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kBF16);
       t.ExpectGuardsIntact();
     }
   }
