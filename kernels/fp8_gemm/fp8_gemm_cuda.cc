@@ -61,6 +61,8 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
   switch (kernel) {
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
+    case Fp8GemmKernel::kSkinny:
+      return CudaStatus(LaunchFp8GemmSkinny(KernelArgs(args), multiprocessors, stream), "Fp8Gemm");
     case Fp8GemmKernel::kTiles: {
       const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
       return CudaStatus(LaunchFp8GemmTiles(KernelArgs(args), {multiprocessors, narrow}, stream),

@@ -69,6 +69,12 @@ cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& 
 // Any number of tokens, by mma.sync. REQUIRES: sm_80; x, weight and their rows on 16 bytes.
 cudaError_t LaunchFp8GemmMma(const Fp8GemmKernelArgs& args, cudaStream_t stream);
 
+// Up to kFp8GemmSkinnyTokens tokens; sm_89 and later. REQUIRES: x, weight and their rows on 16
+// bytes; inputs a multiple of 128, above 0.
+inline constexpr int32_t kFp8GemmSkinnyTokens = 8;
+cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
+                                cudaStream_t stream);
+
 // Any shapes, strides and devices; one warp an output, slow.
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream);
 
