@@ -40,6 +40,10 @@ absl::Status Fp8Gemm(const OpContext& ctx, const Fp8GemmArgs& args) {
       .Bind("y", args.y, {&s.tokens, &s.outputs}, {DType::kF32, DType::kBF16});
   RETURN_IF_ERROR(checker.status());
   BindScales(checker, args, s);
+  if (args.bias) checker.Bind("bias", *args.bias, {&s.outputs}, {DType::kF32, DType::kBF16});
+  if (args.residual) {
+    checker.Bind("residual", *args.residual, {&s.tokens, &s.outputs}, {DType::kF32, DType::kBF16});
+  }
   if (ctx.device.type() == DeviceType::kCuda) {
     int64_t flags = kUnbound;
     checker.Bind("flags", args.flags, {&flags}, {DType::kI32});

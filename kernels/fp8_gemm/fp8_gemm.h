@@ -3,6 +3,7 @@
 #define KERNELS_FP8_GEMM_FP8_GEMM_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,14 +29,18 @@ struct Fp8GemmArgs {
   TensorView x_scale;       // f32
   TensorView weight;        // [N, K] u8
   TensorView weight_scale;  // f32
-  TensorView y;             // [T, N], f32 or bf16, overwritten; overlaps no other operand
+  TensorView y;             // [T, N], f32 or bf16, overwritten; may be `residual`, overlaps
+                            // nothing else
   // CUDA: Fp8GemmFlags() i32, zero before the first call, from then on the op's own; calls that
   // share it are ordered. CPU: not looked at.
   TensorView flags;
   Fp8GemmScales scales = Fp8GemmScales::kBlocks;
+  std::optional<TensorView> bias;      // [N], f32 or bf16
+  std::optional<TensorView> residual;  // [T, N], f32 or bf16; rows may be padded; may be y itself
 };
 
-// y = (x x_scale) (weight weight_scale)'. Each 128 inputs are summed, scaled and added up in f32;
+// y = (x x_scale) (weight weight_scale)' + bias + residual, added to the scaled sum in f32 in this
+// order and rounded once. Each 128 inputs are summed, scaled and added up in f32;
 // sums of 128 on the GPU's tensor cores keep at least 13 bits of the largest product. NaN codes
 // give NaN.
 // CPU: a token's outputs do not depend on the other tokens of the call, nor on the number of

@@ -24,6 +24,11 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},    {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
     {130, 656, 264, 0, 0}};
 
+// With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
+inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {
+    {3, 130, 9, 0, 0},      {8, 1024, 264, 0, 0},  {5, 128, 129, 16, 3},  {50, 640, 130, 0, 2},
+    {100, 1040, 64, 16, 0}, {132, 144, 264, 8, 0}, {260, 272, 520, 0, 0}, {129, 256, 333, 0, 3}};
+
 // Of DeepSeek-V3, the ones that FP8 products are compared at.
 struct Fp8GemmServed {
   int64_t outputs, inputs;

@@ -20,8 +20,10 @@ class Product {
     const uint8_t* const codes = args_.weight.as<uint8_t>() + n * args_.weight.stride(0);
     for (int64_t k = 0; k < inputs_; ++k) weight[k] = kE4M3Values[codes[k]];
     for (int64_t t = 0; t < args_.x.dim(0); ++t) {
-      const float y =
+      float y =
           args_.scales == Fp8GemmScales::kBlocks ? OfBlocks(t, n, weight) : OfVectors(t, n, weight);
+      if (args_.bias) y += At(*args_.bias, n);
+      if (args_.residual) y += At(*args_.residual, t * args_.residual->stride(0) + n);
       const int64_t at = t * args_.y.stride(0) + n;
       if (args_.y.dtype == DType::kBF16) {
         args_.y.as<BFloat16>()[at] = ToBFloat16(y);
@@ -32,6 +34,10 @@ class Product {
   }
 
  private:
+  static float At(const TensorView& t, int64_t i) {
+    return t.dtype == DType::kBF16 ? ToFloat(t.as<BFloat16>()[i]) : t.as<float>()[i];
+  }
+
   // Of inputs [begin, begin + 128), or what there is of them.
   float Block(int64_t t, int64_t begin, const float* weight) const {
     const uint8_t* const x = args_.x.as<uint8_t>() + t * args_.x.stride(0);

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
@@ -12,6 +13,11 @@ namespace millrace {
 namespace {
 
 int64_t VectorStride(const TensorView& scale) { return scale.dim(0) == 1 ? 0 : 1; }
+
+Fp8GemmAddend AddendOf(const std::optional<TensorView>& t) {
+  if (!t) return {};
+  return {.data = t->data, .stride = t->stride(0), .bf16 = t->dtype == DType::kBF16};
+}
 
 Fp8GemmKernelArgs KernelArgs(const Fp8GemmArgs& args) {
   const bool blocks = args.scales == Fp8GemmScales::kBlocks;
@@ -29,6 +35,8 @@ Fp8GemmKernelArgs KernelArgs(const Fp8GemmArgs& args) {
       .tokens = static_cast<int32_t>(args.x.dim(0)),
       .inputs = static_cast<int32_t>(args.x.dim(1)),
       .outputs = static_cast<int32_t>(args.weight.dim(0)),
+      .bias = AddendOf(args.bias),
+      .residual = AddendOf(args.residual),
       .blocks = blocks,
       .y_bf16 = args.y.dtype == DType::kBF16};
 }

@@ -9,6 +9,13 @@
 
 namespace millrace {
 
+// A bias or a residual, or nothing.
+struct Fp8GemmAddend {
+  const void* data = nullptr;
+  int64_t stride = 0;  // of a residual, from a token to the next
+  bool bf16 = false;   // or f32
+};
+
 // As Fp8GemmArgs. Strides in elements.
 struct Fp8GemmKernelArgs {
   const uint8_t* x = nullptr;
@@ -31,6 +38,7 @@ struct Fp8GemmKernelArgs {
   int32_t groups = 1;
   int32_t weight_group_rows = 0;
   int64_t weight_scale_group_stride = 0;
+  Fp8GemmAddend bias, residual;
   bool blocks = false;  // scales of blocks
   bool y_bf16 = false;
 };

@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_few_work.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -266,11 +267,26 @@ class Consumer {
     int lane = lane_;
     asm volatile("" : "+r"(warp.output), "+r"(lane));
     if constexpr (!T::kBlocks) ScaleSums(warp, lane, total);
+    if (HasAddends(args_)) AddAddends(warp, lane, total);
     if (args_.y_bf16 && args_.y_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args_.y) % 4 == 0) {
       StorePairs(warp, lane, total);
     } else {
       StoreSingly(warp, lane, total);
     }
+  }
+
+  // Bias and residual. Who reads a residual waits for it before anyone of the warp stores, so that
+  // y may lie in its place.
+  __device__ __forceinline__ void AddAddends(const Piece& warp, int lane,
+                                             float (&total)[T::kSums]) const {
+#pragma unroll
+    for (int i = 0; i < T::kSums; ++i) {
+      const int token = warp.token + i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int at = warp.output + lane / 4 + i / 2 % 2 * 8;
+      if (token >= warp.token_end || at >= args_.outputs) continue;
+      total[i] = WithAddends(args_, token, at, total[i]);
+    }
+    __syncwarp();
   }
 
   // Turned over in the warp, so that a thread has neighbouring outputs of one token.

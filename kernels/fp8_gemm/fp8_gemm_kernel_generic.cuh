@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/ptx/launch.cuh"
 
 namespace millrace::fp8_generic {
@@ -47,6 +48,7 @@ __device__ __forceinline__ void Multiply(const Fp8GemmKernelArgs& args) {
     for (int i = 0; i < kTokens; ++i) {
       for (int d = 16; d > 0; d /= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], d);
       if (lane != 0 || first + i >= args.tokens) continue;
+      if (HasAddends(args)) sums[i] = WithAddends(args, first + i, output, sums[i]);
       const int64_t at = (first + i) * args.y_stride + output;
       if (args.y_bf16) {
         static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(sums[i]);

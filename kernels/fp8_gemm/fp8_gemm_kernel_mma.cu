@@ -12,6 +12,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/ptx/copy_async.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/matrix.cuh"
@@ -173,7 +174,9 @@ __device__ __forceinline__ void Store(const Fp8GemmKernelArgs& args, int row, in
         if (output >= args.outputs) continue;
         const float weight_scale =
             args.blocks ? 1 : args.weight_scale[output * args.weight_scale_stride];
-        to[output] = Rounded<T>(sums[i][j][2 * half + e] * (x_scale * weight_scale));
+        float sum = sums[i][j][2 * half + e] * (x_scale * weight_scale);
+        if (HasAddends(args)) sum = WithAddends(args, token, output, sum);
+        to[output] = Rounded<T>(sum);
       }
     }
   });

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
@@ -36,7 +37,7 @@ struct Traits {
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
 
   static constexpr int kStages = 4;
-  static constexpr int kCluster = 2;
+  static constexpr int kCluster = 1;
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
@@ -82,21 +83,18 @@ __device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Ti
 template <typename T>
 __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
                                         typename T::Smem& smem) {
-  const int rank = blockIdx.x % T::kCluster;
   const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
-  constexpr int kShare = T::kCols / T::kCluster;  // columns of w that this block fetches
   int stage = 0;
   uint32_t parity = 1;
   typename T::Work::template Reader<T> tiles(args, smem.work);
   for (Tile tile = {}; tiles.Next(tile);) {
-    const int w_row = WeightRow(args, tile) + rank * kShare;
+    const int w_row = WeightRow(args, tile);
     for (int k = 0; k < depth_blocks; ++k) {
       Wait(&smem.empty[stage], parity);
       uint64_t* const full = &smem.full[stage];
       ArriveExpect(full, T::kStageBytes);
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
-      uint8_t* const w = smem.w[stage] + rank * kShare * T::kDepth;
-      LoadBox2Multicast(w, maps.w, full, {k * T::kDepth, w_row}, (1 << T::kCluster) - 1);
+      LoadBox2(smem.w[stage], maps.w, full, k * T::kDepth, w_row);
       if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
       if (++stage == T::kStages) {
         stage = 0;
@@ -122,14 +120,19 @@ class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, const Maps& maps,
                                       typename T::Smem& smem)
-      : args_(args), maps_(maps), smem_(smem) {}
+      : args_(args),
+        maps_(maps),
+        smem_(smem),
+        x_matrix_(Uniform(WgmmaMatrix128(smem.x[0] + wg_ * 64 * T::kDepth, 1024, 0))),
+        w_matrix_(Uniform(WgmmaMatrix128(smem.w[0], 1024, 0))) {}
 
   __device__ __forceinline__ void Run() {
     const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
     typename T::Work::template Reader<T> tiles(args_, smem_.work);
     Tile next = {};
     bool more = tiles.Next(next);
-    if (more) LoadScales(next, 0);
+    PointAtScales(next);
+    LoadScales();
     while (more) {
       tile_ = next;
       more = tiles.Next(next);
@@ -138,36 +141,49 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
       }
-      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>(tile_, k + 1);
-      Step<true>(next, 0);
+      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>();
+      PointAtScales(next);
+      Step<true>();
       StoreWave(T::kWaves - 1);
     }
     if (tid_ == 0) StoreWait();
   }
 
  private:
-  // Scales of w of the stage after the present one.
-  __device__ __forceinline__ void LoadScales(const Tile& tile, int k) {
+  // The low word, which every thread of the warp has alike, by way of a shuffle: then the compiler
+  // knows, and computes addresses once a warp.
+  static __device__ __forceinline__ uint64_t Uniform(uint64_t matrix) {
+    const uint32_t low = __shfl_sync(0xffffffffu, static_cast<uint32_t>(matrix), 0);
+    return (matrix & 0xffffffff00000000) | low;
+  }
+
+  __device__ __forceinline__ void PointAtScales(const Tile& tile) {
     if constexpr (T::kBlocks) {
       const int last = (args_.outputs - 1) / 128;
-      const float* const scales =
-          args_.weight_scale + tile.group * args_.weight_scale_group_stride + k;
+      const float* const scales = args_.weight_scale + tile.group * args_.weight_scale_group_stride;
 #pragma unroll
       for (int i = 0; i < T::kWaves * T::kGroups; ++i) {
         const int block = min((tile.col + i * T::kGroupCols) / 128, last);
-        w_scale_[i] = __ldg(scales + block * args_.weight_scale_stride);
+        w_scale_at_[i] = scales + block * args_.weight_scale_stride;
       }
     }
   }
 
-  // One stage; the one after it is `k` of `tile`.
+  // Scales of w of the stage after the present one.
+  __device__ __forceinline__ void LoadScales() {
+    if constexpr (T::kBlocks) {
+#pragma unroll
+      for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale_[i] = __ldg(w_scale_at_[i]++);
+    }
+  }
+
+  // One stage.
   template <bool kLast>
-  __device__ __forceinline__ void Step(const Tile& tile, int k) {
-    Wait(&smem_.full[stage_], parity_);
+  __device__ __forceinline__ void Step() {
+    if (!ready_) Wait(&smem_.full[stage_], parity_);
     float w_scale[T::kWaves * T::kGroups];
 #pragma unroll
     for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale[i] = w_scale_[i];
-    LoadScales(tile, k);
     const int row = wg_ * 64 + warp_ * 16 + lane_ / 4;
     float x_scale[2] = {1, 1};
     if constexpr (T::kBlocks) {
@@ -176,8 +192,8 @@ class Consumer {
       x_scale[0] = scales[0];
       x_scale[1] = scales[8];
     }
-    const uint64_t x_matrix = WgmmaMatrix128(smem_.x[stage_] + wg_ * 64 * T::kDepth, 1024, 0);
-    const uint64_t w_matrix = WgmmaMatrix128(smem_.w[stage_], 1024, 0);
+    const uint64_t x_matrix = WgmmaAdvance(x_matrix_, stage_ * T::kRows * T::kDepth);
+    const uint64_t w_matrix = WgmmaAdvance(w_matrix_, stage_ * T::kCols * T::kDepth);
 #pragma unroll
     for (int wave = 0; wave < T::kWaves; ++wave) {
       float part[T::kWaveCols / 2];
@@ -189,6 +205,7 @@ class Consumer {
                                             WgmmaAdvance(w, 32 * i), i > 0);
       }
       WgmmaCommit();
+      if (wave == 0) LoadScales();
       if (kLast && wave > 0) StoreWave(wave - 1);
       WgmmaWait<0>();
       WgmmaHold(part);
@@ -204,11 +221,12 @@ class Consumer {
 
   __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
-    if (lane_ < T::kCluster) ArriveAt(&smem_.empty[stage_], lane_);
+    if (lane_ == 0) Arrive(&smem_.empty[stage_]);
     if (++stage_ == T::kStages) {
       stage_ = 0;
       parity_ ^= 1;
     }
+    ready_ = TestWait(&smem_.full[stage_], parity_);  // the answer comes while sums are added
   }
 
   static __device__ __forceinline__ void Promote(const float (&part)[T::kWaveCols / 2],
@@ -227,6 +245,7 @@ class Consumer {
     const int first_row = tile_.row + wg_ * 64;
     const int row = first_row + warp_ * 16 + lane_ / 4;
     if constexpr (!T::kBlocks) ScaleSums(total, row, col);
+    if (HasAddends(args_)) AddAddends(total, row, col);
     // A box ends where the tensor does, not where a group does.
     const bool ends = T::Work::kGroups && first_row + 64 > tile_.row_end;
     if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
@@ -271,6 +290,17 @@ class Consumer {
     }
   }
 
+  // Bias and residual: all that this warpgroup's rows need is read before y of them is stored.
+  __device__ __forceinline__ void AddAddends(float (&total)[T::kWaveCols / 2], int row, int col) {
+    asm volatile("" : "+r"(row), "+r"(col));
+#pragma unroll
+    for (int i = 0; i < T::kWaveCols / 2; ++i) {
+      const int r = row + i / 2 % 2 * 8;
+      const int c = col + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
+      if (r < tile_.row_end && c < args_.outputs) total[i] = WithAddends(args_, r, c, total[i]);
+    }
+  }
+
   __device__ __forceinline__ void StoreDirect(const float (&total)[T::kWaveCols / 2], int row,
                                               int col) {
 #pragma unroll
@@ -287,13 +317,16 @@ class Consumer {
   const Fp8GemmKernelArgs& args_;
   const Maps& maps_;
   typename T::Smem& smem_;
-  const int wg_ = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int wg_ = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128 - 1, 0);
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
   const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
+  const uint64_t x_matrix_, w_matrix_;  // of the first stage
   Tile tile_ = {};
   int stage_ = 0;
   uint32_t parity_ = 0;
+  bool ready_ = false;                               // the stage is known to be full
+  const float* w_scale_at_[T::kWaves * T::kGroups];  // the next to load
   float w_scale_[T::kWaves * T::kGroups] = {};
   float total_[T::kWaves][T::kWaveCols / 2];
 };

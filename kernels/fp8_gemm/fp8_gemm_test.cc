@@ -196,6 +196,54 @@ TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
   }
 }
 
+// What is added to the sums, and how y lies.
+struct Addends {
+  bool bias, residual;
+  DType bias_dtype, residual_dtype, y;
+  bool in_place;  // y is the residual
+};
+constexpr Addends kAddends[] = {
+    {true, false, DType::kF32, DType::kF32, DType::kBF16, false},
+    {false, true, DType::kF32, DType::kBF16, DType::kBF16, true},
+    {true, true, DType::kBF16, DType::kBF16, DType::kBF16, false},
+    {true, true, DType::kBF16, DType::kF32, DType::kF32, true},
+};
+
+TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
+  for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
+    for (Units units : {Units::kBlocks, Units::kTokensAndOutputs}) {
+      Tensors plain(device(), c, units, DType::kF32);
+      const Sums products = Oracle(plain, c, gpu()).All();
+      for (const Addends& a : kAddends) {
+        SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
+                     std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
+        Tensors t(device(), c, units, a.y);
+        GuardedTensor bias(device(), a.bias_dtype, {c.outputs});
+        GuardedTensor residual(device(), a.residual_dtype, {c.tokens, c.outputs}, c.padding);
+        TestRng rng(3);
+        bias.SetNormal(rng, 2000);
+        residual.SetNormal(rng, 2000);
+        Sums sums = products;
+        const Values b = bias.Get(), r = residual.Get();
+        for (size_t i = 0; i < sums.value.size(); ++i) {
+          const double added = (a.bias ? b[i % b.size()] : 0) + (a.residual ? r[i] : 0);
+          sums.value[i] += added;
+          sums.magnitude[i] += std::abs(added);
+        }
+        Fp8GemmArgs args = t.Args();
+        if (a.bias) args.bias = bias.view();
+        if (a.residual) args.residual = residual.view();
+        if (a.in_place) args.y = residual.view();
+        ASSERT_EQ(Fp8Gemm(ctx(), args), absl::OkStatus());
+        ExpectClose(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
+        t.ExpectGuardsIntact();
+        EXPECT_TRUE(bias.GuardsIntact());
+        EXPECT_TRUE(residual.GuardsIntact());
+      }
+    }
+  }
+}
+
 TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
   for (const Fp8GemmCase& c : {Fp8GemmCase{8, 6400, 136, 0, 0}, Fp8GemmCase{260, 528, 520, 0, 0}}) {
     Tensors t(device(), c, Units::kBlocks, DType::kF32);
@@ -251,6 +299,12 @@ TEST_P(Fp8GemmTest, RefusesWhatDoesNotFit) {
   args = t.Args();
   args.weight_scale = args.weight_scale.Cols(0, 1);
   EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: weight_scale.dim(1) = 1, want 2");
+  args = t.Args();
+  args.bias = args.weight_scale.Rows(0, 1);
+  EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: bias has rank 2, want 1");
+  args = t.Args();
+  args.residual = args.y.Rows(0, 2);
+  EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: residual.dim(0) = 2, want 3");
   args = t.Args();
   args.scales = Fp8GemmScales::kVectors;
   EXPECT_EQ(Fp8Gemm(ctx(), args).code(), absl::StatusCode::kInvalidArgument);

@@ -18,7 +18,6 @@ struct CodeArgs {
   int32_t size = 0;          // codes of a row
   CodeScale rounding = CodeScale::kF32;
   bool e5m2 = false;
-  bool vectors = false;  // rows on 8 bytes, size a multiple of 8
 };
 static_assert(std::is_trivially_copyable_v<CodeArgs>);
 

@@ -16,6 +16,11 @@ inline bool RowsStartOn(const TensorView& t, int64_t bytes) {
          (t.dim(0) <= 1 || t.stride(0) * DTypeBytes(t.dtype) % bytes == 0);
 }
 
+// Whether codes can be stored eight at a time.
+inline bool CodesTakeVectors(const TensorView& codes) {
+  return codes.dim(1) % 8 == 0 && RowsStartOn(codes, 8);
+}
+
 // REQUIRES: CheckQuantize() found nothing; at most 2^31 - 1 codes a row.
 inline CodeArgs CodeArgsOf(const QuantizeArgs& args) {
   return {.codes = args.codes.as<uint8_t>(),
@@ -24,8 +29,7 @@ inline CodeArgs CodeArgsOf(const QuantizeArgs& args) {
           .scale_stride = args.scale.stride(0),
           .size = static_cast<int32_t>(args.codes.dim(1)),
           .rounding = static_cast<CodeScale>(args.rounding),
-          .e5m2 = args.format == QuantizeFormat::kE5M2,
-          .vectors = args.codes.dim(1) % 8 == 0 && RowsStartOn(args.codes, 8)};
+          .e5m2 = args.format == QuantizeFormat::kE5M2};
 }
 static_assert(static_cast<int>(CodeScale::kPowerOfTwo) ==
                   static_cast<int>(QuantizeScale::kPowerOfTwo) &&

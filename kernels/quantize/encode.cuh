@@ -45,18 +45,34 @@ __device__ __forceinline__ float BlockMax(float x) {
   return most;
 }
 
+// amax / 448 or 57344, rounded once, of at least 2^-126 x that; below it any number that is smaller
+// than 2^-126. The quotient's remainder is exact, so one step from a neighbour of it suffices
+// (compared with the division of all floats).
+__device__ __forceinline__ float DividedByMax(float amax, bool e5m2) {
+  const float max = e5m2 ? 57344.0f : 448.0f;
+  const float inverse = e5m2 ? 1 / 57344.0f : 1 / 448.0f;
+  const float near = __fmul_rn(amax, inverse);
+  return __fmaf_rn(__fmaf_rn(-near, max, amax), inverse, near);
+}
+
 // REQUIRES: the scale is not given.
 __device__ __forceinline__ float ScaleOf(float amax, const CodeArgs& args) {
   amax = fminf(amax, FLT_MAX);
-  if (args.rounding == CodeScale::kF32) {
-    return fmaxf(__fdiv_rn(amax, args.e5m2 ? 57344.0f : 448.0f), FLT_MIN);
-  }
+  if (args.rounding == CodeScale::kF32) return fmaxf(DividedByMax(amax, args.e5m2), FLT_MIN);
   // 448 is 1.75 x 2^8 and 57344 is 1.75 x 2^15: the power is the one of amax / 2^8 or 2^15, or the
   // next above a mantissa of 1.75.
   const uint32_t bits = __float_as_uint(amax);
   const int exponent =
       static_cast<int>(bits >> 23) - (args.e5m2 ? 15 : 8) + ((bits & 0x7fffff) > 0x600000 ? 1 : 0);
   return __uint_as_float(static_cast<uint32_t>(max(exponent, 1)) << 23);
+}
+
+// 1 / scale, rounded once, of what ScaleOf() gives: between 2^-126 and 2^120 the hardware's
+// reciprocal and one step are exact (compared with __frcp_rn() of all).
+__device__ __forceinline__ float InverseOf(float scale) {
+  float near;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(scale));
+  return __fmaf_rn(near, __fmaf_rn(-scale, near, 1.0f), near);
 }
 
 // Two codes, `low` in the low byte. NaN becomes 0x7f.
@@ -83,7 +99,7 @@ __device__ __forceinline__ uint2 EncodeAs(const Floats<kCodeWidth>& x, float inv
   return make_uint2(words[0], words[1]);
 }
 
-// Eight codes, the first in the lowest byte; `inverse` is __frcp_rn() of the scale.
+// Eight codes, the first in the lowest byte; `inverse` is 1 / scale, rounded once.
 __device__ __forceinline__ uint2 Encode(const Floats<kCodeWidth>& x, float inverse, bool e5m2) {
   return e5m2 ? EncodeAs<true>(x, inverse) : EncodeAs<false>(x, inverse);
 }
@@ -93,31 +109,25 @@ __device__ __forceinline__ uint8_t CodeAt(uint2 codes, int j) {
   return static_cast<uint8_t>((j < 4 ? codes.x : codes.y) >> (j % 4 * 8));
 }
 
-// Codes i to i + 7 of a row, or what there is of them.
-__device__ __forceinline__ void StoreCodes(const CodeArgs& args, int64_t row, int i, uint2 codes) {
-  uint8_t* const to = args.codes + row * args.codes_stride + i;
-  if (!args.vectors) {
-#pragma unroll
-    for (int j = 0; j < kCodeWidth; ++j) {
-      if (i + j < args.size) to[j] = CodeAt(codes, j);
-    }
-  } else if (i < args.size) {
-    *reinterpret_cast<uint2*>(to) = codes;
-  }
+// Codes i to i + 7 of a row. Aligned: rows of codes start on 8 bytes, and i + 8 <= args.size.
+__device__ __forceinline__ void StoreAligned(const CodeArgs& args, int64_t row, int i,
+                                             uint2 codes) {
+  *reinterpret_cast<uint2*>(args.codes + row * args.codes_stride + i) = codes;
 }
 
 // Eight elements that sixteen neighbouring lanes have of each group: scale and codes. All lanes of
-// the warp take part; `in`: whether there are such elements.
+// the warp take part; `in`: whether there are such elements. Rows of codes start on 8 bytes.
 __device__ __forceinline__ void StoreGroup(const CodeArgs& args, int64_t row, int i, bool in,
                                            const Floats<kCodeWidth>& x) {
   const float scale = ScaleOf(GroupMax(Amax(x)), args);
   if (!in) return;
   if (i % kCodeGroup == 0) args.scale[i / kCodeGroup * args.scale_stride + row] = scale;
-  StoreCodes(args, row, i, Encode(x, __frcp_rn(scale), args.e5m2));
+  StoreAligned(args, row, i, Encode(x, InverseOf(scale), args.e5m2));
 }
 
 // A row that the block has in registers: word n of a thread are elements 8 threadIdx.x + n step and
-// on, zeros past the end of the row. REQUIRES: step is a multiple of 256.
+// on, zeros past the end of the row. REQUIRES: step is a multiple of 256, rows of codes start on 8
+// bytes and have a multiple of 8.
 template <RowUnit kUnit, int kWords>
 __device__ __forceinline__ void StoreRow(const CodeArgs& args, int64_t row, int step,
                                          const Vec<__nv_bfloat16, kCodeWidth> (&x)[kWords]) {
@@ -130,20 +140,21 @@ __device__ __forceinline__ void StoreRow(const CodeArgs& args, int64_t row, int 
     }
     return;
   }
-  float scale;
+  float inverse;
   if constexpr (kUnit == RowUnit::kGiven) {
-    scale = *args.scale;
+    inverse = __frcp_rn(*args.scale);
   } else {
     float amax = 0;
 #pragma unroll
     for (int n = 0; n < kWords; ++n) amax = fmaxf(amax, Amax(Widened(x[n])));
-    scale = ScaleOf(BlockMax(amax), args);
+    const float scale = ScaleOf(BlockMax(amax), args);
     if (threadIdx.x == 0) args.scale[row] = scale;
+    inverse = InverseOf(scale);
   }
-  const float inverse = __frcp_rn(scale);
 #pragma unroll
   for (int n = 0; n < kWords; ++n) {
-    StoreCodes(args, row, first + n * step, Encode(Widened(x[n]), inverse, args.e5m2));
+    const int i = first + n * step;
+    if (i < args.size) StoreAligned(args, row, i, Encode(Widened(x[n]), inverse, args.e5m2));
   }
 }
 

@@ -11,14 +11,15 @@ namespace millrace {
 namespace {
 
 QuantizeKernelArgs KernelArgs(const QuantizeArgs& args) {
-  return {.x = args.x.data,
-          .x_stride = args.x.stride(0),
-          .tokens = static_cast<int32_t>(args.x.dim(0)),
-          .size = static_cast<int32_t>(args.x.dim(1)),
-          .out = CodeArgsOf(args),
-          .x_bf16 = args.x.dtype == DType::kBF16,
-          .vectors = args.x.dim(1) % 8 == 0 && RowsStartOn(args.x, 16),
-          .transposed = args.transposed};
+  return {
+      .x = args.x.data,
+      .x_stride = args.x.stride(0),
+      .tokens = static_cast<int32_t>(args.x.dim(0)),
+      .size = static_cast<int32_t>(args.x.dim(1)),
+      .out = CodeArgsOf(args),
+      .x_bf16 = args.x.dtype == DType::kBF16,
+      .aligned = args.x.dim(1) % 8 == 0 && RowsStartOn(args.x, 16) && CodesTakeVectors(args.codes),
+      .transposed = args.transposed};
 }
 
 cudaError_t LaunchUnits(const QuantizeKernelArgs& args, QuantizeUnit unit, cudaStream_t stream) {

@@ -1,8 +1,7 @@
-// Sixteen lanes take eight elements each, a group of 128. Groups: a block has 16 tokens x four
-// groups, so that the scales it writes, which lie tokens first, are neighbours; each thread has its
-// four loads in flight at once. Tokens: a block a token, in registers where it fits. Tensor: the
-// maxima of all blocks first, then a second kernel, which begins with what the first read last and
-// L2 may still have. Bound by memory.
+// Sixteen lanes take eight elements each, a group of 128. Rows of aligned bf16: a block a token, in
+// registers. Others: of groups, a block has 16 tokens x four groups; of tokens, a token, read
+// twice. Tensor: the maxima of all blocks first, then a second kernel, which begins with what the
+// first read last and L2 may still have. Bound by memory.
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/quantize/quantize_kernel.h"
@@ -16,7 +15,7 @@ constexpr int kBlockTokens = kThreads / kCodeGroupLanes;
 constexpr int kBlockGroups = 4;
 constexpr int kStep = kThreads * kCodeWidth;  // elements of a row that a block takes at once
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeGroups(const __grid_constant__ QuantizeKernelArgs args, int blocks_per_row) {
   WaitForPriorGrid();
@@ -30,16 +29,19 @@ __global__ void __launch_bounds__(kThreads)
   Floats<kCodeWidth> x[kBlockGroups];
 #pragma unroll
   for (int g = 0; g < kBlockGroups; ++g) {
-    x[g] = in ? LoadEight<T>(args, token, first + g * kCodeGroup) : Floats<kCodeWidth>{};
+    x[g] = in ? LoadEight<Traits>(args, token, first + g * kCodeGroup) : Floats<kCodeWidth>{};
   }
 #pragma unroll
   for (int g = 0; g < kBlockGroups; ++g) {
     const int i = first + g * kCodeGroup;
-    StoreGroup(args.out, token, i, in && i < args.size, x[g]);
+    const float scale = ScaleOf(GroupMax(Amax(x[g])), args.out);
+    if (!in || i >= args.size) continue;
+    if (lane == 0) args.out.scale[i / kCodeGroup * args.out.scale_stride + token] = scale;
+    StoreEight<Traits>(args.out, token, i, Encode(x[g], InverseOf(scale), args.out.e5m2));
   }
 }
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeTokens(const __grid_constant__ QuantizeKernelArgs args) {
   WaitForPriorGrid();
@@ -48,20 +50,20 @@ __global__ void __launch_bounds__(kThreads)
   const int first = static_cast<int>(threadIdx.x) * kCodeWidth;
   float amax = 0;
   for (int i = first; i < args.size; i += kStep) {
-    amax = fmaxf(amax, Amax(LoadEight<T>(args, token, i)));
+    amax = fmaxf(amax, Amax(LoadEight<Traits>(args, token, i)));
   }
   const float scale = ScaleOf(BlockMax(amax), args.out);
   if (threadIdx.x == 0) args.out.scale[token] = scale;
-  const float inverse = __frcp_rn(scale);
+  const float inverse = InverseOf(scale);
   for (int i = first; i < args.size; i += kStep) {
-    StoreCodes(args.out, token, i, Encode(LoadEight<T>(args, token, i), inverse, args.out.e5m2));
+    StoreEight<Traits>(args.out, token, i,
+                       Encode(LoadEight<Traits>(args, token, i), inverse, args.out.e5m2));
   }
 }
 
-// Tokens of aligned bf16, in registers.
-template <int kWords>
+template <RowUnit kUnit, int kWords>
 __global__ void __launch_bounds__(kThreads)
-    QuantizeKeptTokens(const __grid_constant__ QuantizeKernelArgs args) {
+    QuantizeKept(const __grid_constant__ QuantizeKernelArgs args) {
   WaitForPriorGrid();
   StartNextGrid();
   const auto* const row =
@@ -73,35 +75,37 @@ __global__ void __launch_bounds__(kThreads)
     x[n] = {};
     if (i < args.size) x[n] = LoadVec<kCodeWidth>(row + i);
   }
-  StoreRow<RowUnit::kToken>(args.out, blockIdx.x, kStep, x);
+  StoreRow<kUnit>(args.out, blockIdx.x, kStep, x);
 }
 
 // maxima[block]: of tokens block, block + blocks, ...
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     FindMaxima(const __grid_constant__ QuantizeKernelArgs args, float* maxima) {
   WaitForPriorGrid();
   StartNextGrid();
   float amax = 0;
   for (int token = static_cast<int>(blockIdx.x); token < args.tokens; token += gridDim.x) {
+#pragma unroll(Traits::kAligned ? 4 : 1)
     for (int i = static_cast<int>(threadIdx.x) * kCodeWidth; i < args.size; i += kStep) {
-      amax = fmaxf(amax, Amax(LoadEight<T>(args, token, i)));
+      amax = fmaxf(amax, Amax(LoadEight<Traits>(args, token, i)));
     }
   }
   amax = BlockMax(amax);
   if (threadIdx.x == 0) maxima[blockIdx.x] = amax;
 }
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeTensor(const __grid_constant__ QuantizeKernelArgs args, const float* maxima,
                    int count) {
   WaitForPriorGrid();
   StartNextGrid();
-  const float inverse = __frcp_rn(ScaleOfAll(args.out, maxima, count));
+  const float inverse = InverseOfAll(args.out, maxima, count);
   for (int token = args.tokens - 1 - static_cast<int>(blockIdx.x); token >= 0; token -= gridDim.x) {
     for (int i = static_cast<int>(threadIdx.x) * kCodeWidth; i < args.size; i += kStep) {
-      StoreCodes(args.out, token, i, Encode(LoadEight<T>(args, token, i), inverse, args.out.e5m2));
+      StoreEight<Traits>(args.out, token, i,
+                         Encode(LoadEight<Traits>(args, token, i), inverse, args.out.e5m2));
     }
   }
 }
@@ -110,25 +114,46 @@ LaunchShape Blocks(int64_t count) {
   return {.grid = dim3(static_cast<unsigned>(count)), .block = dim3(kThreads)};
 }
 
+using Kernel = void (*)(QuantizeKernelArgs);
+
+// Of a row in registers, or null where it does not fit.
+template <RowUnit kUnit>
+Kernel ChooseKept(const QuantizeKernelArgs& args) {
+  const int words = (args.size + kStep - 1) / kStep;
+  if (!args.x_bf16 || !args.aligned || words > 8) return nullptr;
+  if (words <= 2) return QuantizeKept<kUnit, 2>;
+  return words <= 4 ? QuantizeKept<kUnit, 4> : QuantizeKept<kUnit, 8>;
+}
+
+template <typename... Params>
+using Kernels = QuantizeKernels<void (*)(QuantizeKernelArgs, Params...)>;
+
+constexpr Kernels<int> kGroups = {QuantizeGroups<QuantizeF32>, QuantizeGroups<QuantizeF32Aligned>,
+                                  QuantizeGroups<QuantizeBf16>,
+                                  QuantizeGroups<QuantizeBf16Aligned>};
+constexpr Kernels<> kTokens = {QuantizeTokens<QuantizeF32>, QuantizeTokens<QuantizeF32Aligned>,
+                               QuantizeTokens<QuantizeBf16>, QuantizeTokens<QuantizeBf16Aligned>};
+constexpr Kernels<float*> kMaxima = {FindMaxima<QuantizeF32>, FindMaxima<QuantizeF32Aligned>,
+                                     FindMaxima<QuantizeBf16>, FindMaxima<QuantizeBf16Aligned>};
+constexpr Kernels<const float*, int> kTensor = {
+    QuantizeTensor<QuantizeF32>, QuantizeTensor<QuantizeF32Aligned>, QuantizeTensor<QuantizeBf16>,
+    QuantizeTensor<QuantizeBf16Aligned>};
+
 }  // namespace
 
 cudaError_t LaunchQuantizeGroups(const QuantizeKernelArgs& args, cudaStream_t stream) {
+  if (const Kernel kept = ChooseKept<RowUnit::kGroup>(args); kept != nullptr) {
+    return Launch(kept, Blocks(args.tokens), stream, args);
+  }
   constexpr int kCols = kBlockGroups * kCodeGroup;
   const int cols = (args.size + kCols - 1) / kCols;
   const int rows = (args.tokens + kBlockTokens - 1) / kBlockTokens;
-  return Launch(args.x_bf16 ? QuantizeGroups<__nv_bfloat16> : QuantizeGroups<float>,
-                Blocks(int64_t{rows} * cols), stream, args, cols);
+  return Launch(kGroups.For(args), Blocks(int64_t{rows} * cols), stream, args, cols);
 }
 
 cudaError_t LaunchQuantizeTokens(const QuantizeKernelArgs& args, cudaStream_t stream) {
-  const auto launch = [&](void (*kernel)(QuantizeKernelArgs)) {
-    return Launch(kernel, Blocks(args.tokens), stream, args);
-  };
-  const int words = (args.size + kStep - 1) / kStep;
-  if (!args.x_bf16) return launch(QuantizeTokens<float>);
-  if (!args.vectors || words > 8) return launch(QuantizeTokens<__nv_bfloat16>);
-  if (words <= 2) return launch(QuantizeKeptTokens<2>);
-  return launch(words <= 4 ? QuantizeKeptTokens<4> : QuantizeKeptTokens<8>);
+  const Kernel kept = ChooseKept<RowUnit::kToken>(args);
+  return Launch(kept != nullptr ? kept : kTokens.For(args), Blocks(args.tokens), stream, args);
 }
 
 cudaError_t LaunchQuantizeTensor(const QuantizeKernelArgs& args, float* maxima,
@@ -137,13 +162,12 @@ cudaError_t LaunchQuantizeTensor(const QuantizeKernelArgs& args, float* maxima,
                      : args.tokens < kQuantizeMaxima ? args.tokens
                                                      : kQuantizeMaxima;
   if (args.out.rounding != CodeScale::kGiven) {
-    const cudaError_t error = Launch(args.x_bf16 ? FindMaxima<__nv_bfloat16> : FindMaxima<float>,
-                                     Blocks(blocks), stream, args, maxima);
+    const cudaError_t error = Launch(kMaxima.For(args), Blocks(blocks), stream, args, maxima);
     if (error != cudaSuccess) return error;
   }
   if (args.transposed) return LaunchQuantizeTurnedTensor(args, maxima, blocks, stream);
-  return Launch(args.x_bf16 ? QuantizeTensor<__nv_bfloat16> : QuantizeTensor<float>, Blocks(blocks),
-                stream, args, static_cast<const float*>(maxima), blocks);
+  return Launch(kTensor.For(args), Blocks(blocks), stream, args, static_cast<const float*>(maxima),
+                blocks);
 }
 
 }  // namespace millrace

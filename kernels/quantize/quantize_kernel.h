@@ -19,7 +19,7 @@ struct QuantizeKernelArgs {
   int32_t size = 0;
   CodeArgs out;
   bool x_bf16 = false;
-  bool vectors = false;     // rows of x on 16 bytes, size a multiple of 8
+  bool aligned = false;     // rows of x on 16 bytes, of codes on 8, both sizes multiples of 8
   bool transposed = false;  // of the last three
 };
 static_assert(std::is_trivially_copyable_v<QuantizeKernelArgs>);

@@ -30,13 +30,13 @@ __device__ __forceinline__ int ColumnOf() {
   return static_cast<int>(threadIdx.x) % kQuads * kCodeWidth;
 }
 
-template <typename T>
+template <typename Traits>
 __device__ __forceinline__ Tile LoadTile(const QuantizeKernelArgs& args, int token, int column) {
   Tile tile;
 #pragma unroll
   for (int p = 0; p < kPasses; ++p) {
     const int t = token + TokenOf(p);
-    tile.x[p] = t < args.tokens ? LoadEight<T>(args, t, column + ColumnOf()) : Eight{};
+    tile.x[p] = t < args.tokens ? LoadEight<Traits>(args, t, column + ColumnOf()) : Eight{};
   }
   return tile;
 }
@@ -73,7 +73,7 @@ __device__ __forceinline__ Eight ScaleColumns(const QuantizeKernelArgs& args, Ei
     const float scale = ScaleOf(most, args.out);
     const int at = column + static_cast<int>(threadIdx.x);
     if (at < args.size) scales[at] = scale;
-    parts[0][threadIdx.x] = __frcp_rn(scale);  // no other thread reads this column's maxima
+    parts[0][threadIdx.x] = InverseOf(scale);  // no other thread reads this column's maxima
   }
   __syncthreads();
   Eight inverse;
@@ -89,18 +89,21 @@ __device__ __forceinline__ uint2 EncodeColumns(const Eight& x, const Eight& inve
   return Encode(scaled, 1, e5m2);
 }
 
+template <typename Traits>
 __device__ __forceinline__ void StoreTile(const QuantizeKernelArgs& args, const Tile& tile,
                                           const Eight& inverse, int token, int column) {
 #pragma unroll
   for (int p = 0; p < kPasses; ++p) {
     const int t = token + TokenOf(p);
     if (t >= args.tokens) continue;
-    StoreCodes(args.out, t, column + ColumnOf(), EncodeColumns(tile.x[p], inverse, args.out.e5m2));
+    StoreEight<Traits>(args.out, t, column + ColumnOf(),
+                       EncodeColumns(tile.x[p], inverse, args.out.e5m2));
   }
 }
 
 // Rows of the turned tile lie 33 words apart, so that neither the bytes that a warp writes nor the
 // words that it reads meet in a bank.
+template <typename Traits>
 __device__ __forceinline__ void StoreTurned(const QuantizeKernelArgs& args, const Tile& tile,
                                             const Eight& inverse, int token, int column) {
   constexpr int kPitch = kTokens + 4;
@@ -121,13 +124,13 @@ __device__ __forceinline__ void StoreTurned(const QuantizeKernelArgs& args, cons
     if (column + c >= args.size) break;
     const uint32_t word = *reinterpret_cast<const uint32_t*>(turned + c * kPitch + lane * 4);
     uint8_t* const to = args.out.codes + int64_t{column + c} * args.out.codes_stride + i;
-    if (args.out.vectors) {
+    if constexpr (Traits::kAligned) {
       if (i < args.tokens) *reinterpret_cast<uint32_t*>(to) = word;
-      continue;
-    }
+    } else {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (i + j < args.tokens) to[j] = static_cast<uint8_t>(word >> (8 * j));
+      for (int j = 0; j < 4; ++j) {
+        if (i + j < args.tokens) to[j] = static_cast<uint8_t>(word >> (8 * j));
+      }
     }
   }
 }
@@ -137,54 +140,54 @@ __device__ __forceinline__ int2 TileOf(int strips) {
   return {row * kTokens, (static_cast<int>(blockIdx.x) - row * strips) * kCols};
 }
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeTurnedGroups(const __grid_constant__ QuantizeKernelArgs args, int strips) {
   WaitForPriorGrid();
   StartNextGrid();
   const auto [token, column] = TileOf(strips);
-  const Tile tile = LoadTile<T>(args, token, column);
+  const Tile tile = LoadTile<Traits>(args, token, column);
   Eight amax = {};
   AddMagnitudes(tile, amax);
   float* const scales = args.out.scale + token / kTokens * args.out.scale_stride;
-  StoreTurned(args, tile, ScaleColumns(args, amax, column, scales), token, column);
+  StoreTurned<Traits>(args, tile, ScaleColumns(args, amax, column, scales), token, column);
 }
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeChannels(const __grid_constant__ QuantizeKernelArgs args) {
   WaitForPriorGrid();
   StartNextGrid();
   const int column = static_cast<int>(blockIdx.x) * kCols;
   Eight amax = {};
-#pragma unroll 2
+#pragma unroll(Traits::kAligned ? 4 : 1)
   for (int token = 0; token < args.tokens; token += kTokens) {
-    AddMagnitudes(LoadTile<T>(args, token, column), amax);
+    AddMagnitudes(LoadTile<Traits>(args, token, column), amax);
   }
   const Eight inverse = ScaleColumns(args, amax, column, args.out.scale);
   for (int token = 0; token < args.tokens; token += kTokens) {
-    const Tile tile = LoadTile<T>(args, token, column);
+    const Tile tile = LoadTile<Traits>(args, token, column);
     if (args.transposed) {
-      StoreTurned(args, tile, inverse, token, column);
+      StoreTurned<Traits>(args, tile, inverse, token, column);
     } else {
-      StoreTile(args, tile, inverse, token, column);
+      StoreTile<Traits>(args, tile, inverse, token, column);
     }
   }
 }
 
-template <typename T>
+template <typename Traits>
 __global__ void __launch_bounds__(kThreads)
     QuantizeTurnedTensor(const __grid_constant__ QuantizeKernelArgs args, const float* maxima,
                          int count, int strips) {
   WaitForPriorGrid();
   StartNextGrid();
   const auto [token, column] = TileOf(strips);
-  const Tile tile = LoadTile<T>(args, token, column);
-  const float one = __frcp_rn(ScaleOfAll(args.out, maxima, count));
+  const Tile tile = LoadTile<Traits>(args, token, column);
+  const float one = InverseOfAll(args.out, maxima, count);
   Eight inverse;
 #pragma unroll
   for (int j = 0; j < kCodeWidth; ++j) inverse.v[j] = one;
-  StoreTurned(args, tile, inverse, token, column);
+  StoreTurned<Traits>(args, tile, inverse, token, column);
 }
 
 int Strips(const QuantizeKernelArgs& args) { return (args.size + kCols - 1) / kCols; }
@@ -195,23 +198,35 @@ LaunchShape Tiles(const QuantizeKernelArgs& args) {
   return {.grid = dim3(static_cast<unsigned>(tiles < 1 ? 1 : tiles)), .block = dim3(kThreads)};
 }
 
+template <typename... Params>
+using Kernels = QuantizeKernels<void (*)(QuantizeKernelArgs, Params...)>;
+
+constexpr Kernels<int> kTurnedGroups = {
+    QuantizeTurnedGroups<QuantizeF32>, QuantizeTurnedGroups<QuantizeF32Aligned>,
+    QuantizeTurnedGroups<QuantizeBf16>, QuantizeTurnedGroups<QuantizeBf16Aligned>};
+constexpr Kernels<> kChannels = {
+    QuantizeChannels<QuantizeF32>, QuantizeChannels<QuantizeF32Aligned>,
+    QuantizeChannels<QuantizeBf16>, QuantizeChannels<QuantizeBf16Aligned>};
+constexpr Kernels<const float*, int, int> kTurnedTensor = {
+    QuantizeTurnedTensor<QuantizeF32>, QuantizeTurnedTensor<QuantizeF32Aligned>,
+    QuantizeTurnedTensor<QuantizeBf16>, QuantizeTurnedTensor<QuantizeBf16Aligned>};
+
 }  // namespace
 
 cudaError_t LaunchQuantizeTurnedGroups(const QuantizeKernelArgs& args, cudaStream_t stream) {
-  return Launch(args.x_bf16 ? QuantizeTurnedGroups<__nv_bfloat16> : QuantizeTurnedGroups<float>,
-                Tiles(args), stream, args, Strips(args));
+  return Launch(kTurnedGroups.For(args), Tiles(args), stream, args, Strips(args));
 }
 
 cudaError_t LaunchQuantizeChannels(const QuantizeKernelArgs& args, cudaStream_t stream) {
-  return Launch(args.x_bf16 ? QuantizeChannels<__nv_bfloat16> : QuantizeChannels<float>,
+  return Launch(kChannels.For(args),
                 {.grid = dim3(static_cast<unsigned>(Strips(args))), .block = dim3(kThreads)},
                 stream, args);
 }
 
 cudaError_t LaunchQuantizeTurnedTensor(const QuantizeKernelArgs& args, const float* maxima,
                                        int count, cudaStream_t stream) {
-  return Launch(args.x_bf16 ? QuantizeTurnedTensor<__nv_bfloat16> : QuantizeTurnedTensor<float>,
-                Tiles(args), stream, args, maxima, count, Strips(args) < 1 ? 1 : Strips(args));
+  return Launch(kTurnedTensor.For(args), Tiles(args), stream, args, maxima, count,
+                Strips(args) < 1 ? 1 : Strips(args));
 }
 
 }  // namespace millrace

@@ -13,7 +13,8 @@ namespace millrace {
 absl::Status RmsNormQuantizeCuda(const OpContext& ctx, const RmsNormQuantizeArgs& args) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   const RmsNormArgs norm = NormArgsOf(args, args.y ? *args.y : args.x);
-  if (args.x.dim(0) > kMax || args.x.dim(1) > kRmsNormQuantizeKept || !NormTakesVectors(norm)) {
+  if (args.x.dim(0) > kMax || args.x.dim(1) > kRmsNormQuantizeKept || !NormTakesVectors(norm) ||
+      !CodesTakeVectors(args.codes)) {
     return RmsNormThenQuantize(ctx, args);
   }
   RmsNormQuantizeKernelArgs kernel_args = {.norm = NormKernelArgs(norm),

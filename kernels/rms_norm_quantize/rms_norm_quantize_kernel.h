@@ -21,8 +21,8 @@ static_assert(std::is_trivially_copyable_v<RmsNormQuantizeKernelArgs>);
 // Elements of the longest row that the kernel keeps.
 inline constexpr int kRmsNormQuantizeKept = 8192;
 
-// REQUIRES: all bf16, rows and weight on 16 bytes, size a multiple of 8 and at most
-// kRmsNormQuantizeKept.
+// REQUIRES: all bf16, rows and weight on 16 bytes, rows of codes on 8; size a multiple of 8 and at
+// most kRmsNormQuantizeKept.
 cudaError_t LaunchRmsNormQuantize(RowUnit unit, const RmsNormQuantizeKernelArgs& args,
                                   cudaStream_t stream);
 

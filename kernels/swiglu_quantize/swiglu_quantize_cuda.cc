@@ -18,7 +18,9 @@ absl::Status SwigluQuantizeCuda(const OpContext& ctx, const SwigluQuantizeArgs& 
   const SwigluArgs gated = SwigluArgsOf(args, like_y);
   const bool fits = tokens <= std::numeric_limits<int32_t>::max() / size &&
                     (unit != RowUnit::kToken || size <= kSwigluQuantizeKept);
-  if (!fits || !SwigluTakesVectors(gated)) return SwigluThenQuantize(ctx, args);
+  if (!fits || !SwigluTakesVectors(gated) || !CodesTakeVectors(args.codes)) {
+    return SwigluThenQuantize(ctx, args);
+  }
   const SwigluQuantizeKernelArgs kernel_args = {.gated = GatedKernelArgs(gated),
                                                 .out = CodeArgsOf(QuantizeArgsOf(args, like_y))};
   return CudaStatus(LaunchSwigluQuantize(unit, kernel_args, ToCuda(ctx.stream)), "SwigluQuantize");

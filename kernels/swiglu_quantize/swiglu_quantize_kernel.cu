@@ -1,6 +1,6 @@
-// Groups, or a given scale: each thread one word of eight outputs, as Swiglu has it; sixteen lanes
-// have a group. Tokens: a block a token, the row in registers until its largest magnitude is known.
-// Bound by memory.
+// Groups, or a given scale: each thread two words of eight outputs; sixteen lanes have a group.
+// Tokens: a block a token, the row in registers until its largest magnitude is known. Loads come
+// first: what follows them is long. Bound by memory.
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/quantize/encode.cuh"
@@ -11,12 +11,19 @@ namespace millrace {
 namespace {
 
 constexpr int kWordThreads = 128;
-constexpr int kRowThreads = 256;
-using Word = Vec<__nv_bfloat16, kCodeWidth>;
+constexpr int kWordsAtOnce = 2;
+using Words = GateUpWords<__nv_bfloat16, kCodeWidth>;
 
-// Outputs i to i + 7 of a token, as Swiglu rounds them.
-__device__ __forceinline__ Word GatedWord(const SwigluKernelArgs& args, int token, int i) {
-  return Gated(LoadGateUp<__nv_bfloat16, kCodeWidth>(args, token, i), args.limit);
+// Words n of a thread: outputs first + n * step and on of a token; zeros past its end.
+template <int kWords>
+__device__ __forceinline__ void LoadWords(const SwigluKernelArgs& args, int token, int2 first_step,
+                                          Words (&x)[kWords]) {
+#pragma unroll
+  for (int n = 0; n < kWords; ++n) {
+    const int i = first_step.x + n * first_step.y;
+    x[n] = {};
+    if (i < args.size) x[n] = LoadGateUp<__nv_bfloat16, kCodeWidth>(args, token, i);
+  }
 }
 
 template <RowUnit kUnit>
@@ -24,54 +31,60 @@ __global__ void __launch_bounds__(kWordThreads)
     SwigluQuantizeWords(const __grid_constant__ SwigluQuantizeKernelArgs args, int blocks_per_row) {
   WaitForPriorGrid();
   StartNextGrid();
+  constexpr int kStep = kWordThreads * kCodeWidth;
   const int token = static_cast<int>(blockIdx.x) / blocks_per_row;
   const int chunk = static_cast<int>(blockIdx.x) - token * blocks_per_row;
-  const int i = (chunk * kWordThreads + static_cast<int>(threadIdx.x)) * kCodeWidth;
-  const bool in = i < args.gated.size;
-  Floats<kCodeWidth> y = {};
-  if (in) y = Widened(GatedWord(args.gated, token, i));
-  if constexpr (kUnit == RowUnit::kGroup) {
-    StoreGroup(args.out, token, i, in, y);
-  } else if (in) {
-    StoreCodes(args.out, token, i, Encode(y, __frcp_rn(*args.out.scale), args.out.e5m2));
+  const int first = chunk * kWordsAtOnce * kStep + static_cast<int>(threadIdx.x) * kCodeWidth;
+  Words x[kWordsAtOnce];
+  LoadWords(args.gated, token, {first, kStep}, x);
+#pragma unroll
+  for (int n = 0; n < kWordsAtOnce; ++n) {
+    const int i = first + n * kStep;
+    const bool in = i < args.gated.size;
+    const auto y = Widened(Gated(x[n], args.gated.limit));
+    if constexpr (kUnit == RowUnit::kGroup) {
+      StoreGroup(args.out, token, i, in, y);
+    } else if (in) {
+      StoreAligned(args.out, token, i, Encode(y, __frcp_rn(*args.out.scale), args.out.e5m2));
+    }
   }
 }
 
-template <int kWords>
-__global__ void __launch_bounds__(kRowThreads)
+template <int kWords, int kMaxThreads>
+__global__ void __launch_bounds__(kMaxThreads)
     SwigluQuantizeRow(const __grid_constant__ SwigluQuantizeKernelArgs args) {
   WaitForPriorGrid();
   StartNextGrid();
-  constexpr int kStep = kRowThreads * kCodeWidth;
   const int token = static_cast<int>(blockIdx.x);
-  Word words[kWords] = {};
+  const int step = static_cast<int>(blockDim.x) * kCodeWidth;
+  Words x[kWords];
+  LoadWords(args.gated, token, {static_cast<int>(threadIdx.x) * kCodeWidth, step}, x);
+  Vec<__nv_bfloat16, kCodeWidth> y[kWords];
 #pragma unroll
-  for (int n = 0; n < kWords; ++n) {
-    const int i = static_cast<int>(threadIdx.x) * kCodeWidth + n * kStep;
-    if (i < args.gated.size) words[n] = GatedWord(args.gated, token, i);
-  }
-  StoreRow<RowUnit::kToken>(args.out, token, kStep, words);
+  for (int n = 0; n < kWords; ++n) y[n] = Gated(x[n], args.gated.limit);
+  StoreRow<RowUnit::kToken>(args.out, token, step, y);
 }
 
+template <int kWords, int kMaxThreads>
 cudaError_t LaunchRow(const SwigluQuantizeKernelArgs& args, cudaStream_t stream) {
-  const auto launch = [&](void (*kernel)(SwigluQuantizeKernelArgs)) {
-    return Launch(
-        kernel,
-        {.grid = dim3(static_cast<unsigned>(args.gated.tokens)), .block = dim3(kRowThreads)},
-        stream, args);
-  };
-  constexpr int kWord = kRowThreads * kCodeWidth;  // of all threads
-  static_assert(kSwigluQuantizeKept == 8 * kWord);
-  if (args.gated.size <= 2 * kWord) return launch(SwigluQuantizeRow<2>);
-  return launch(args.gated.size <= 4 * kWord ? SwigluQuantizeRow<4> : SwigluQuantizeRow<8>);
+  constexpr int kWarpElements = 32 * kWords * kCodeWidth;
+  const int warps = (args.gated.size + kWarpElements - 1) / kWarpElements;
+  return Launch(SwigluQuantizeRow<kWords, kMaxThreads>,
+                {.grid = dim3(static_cast<unsigned>(args.gated.tokens)),
+                 .block = dim3(static_cast<unsigned>(32 * warps))},
+                stream, args);
 }
 
 }  // namespace
 
 cudaError_t LaunchSwigluQuantize(RowUnit unit, const SwigluQuantizeKernelArgs& args,
                                  cudaStream_t stream) {
-  if (unit == RowUnit::kToken) return LaunchRow(args, stream);
-  constexpr int kPerBlock = kWordThreads * kCodeWidth;
+  static_assert(kSwigluQuantizeKept == 512 * 4 * kCodeWidth);
+  if (unit == RowUnit::kToken) {
+    return args.gated.size <= 256 * 2 * kCodeWidth ? LaunchRow<2, 256>(args, stream)
+                                                   : LaunchRow<4, 512>(args, stream);
+  }
+  constexpr int kPerBlock = kWordThreads * kWordsAtOnce * kCodeWidth;
   const int blocks_per_row = (args.gated.size + kPerBlock - 1) / kPerBlock;
   return Launch(unit == RowUnit::kGroup ? SwigluQuantizeWords<RowUnit::kGroup>
                                         : SwigluQuantizeWords<RowUnit::kGiven>,

@@ -21,8 +21,8 @@ static_assert(std::is_trivially_copyable_v<SwigluQuantizeKernelArgs>);
 // Elements of the longest row that the kernel for tokens keeps.
 inline constexpr int kSwigluQuantizeKept = 16384;
 
-// REQUIRES: x bf16, its rows on 16 bytes, block a multiple of 8; of tokens, size at most
-// kSwigluQuantizeKept.
+// REQUIRES: x bf16, its rows on 16 bytes, of codes on 8, block a multiple of 8; of tokens, size at
+// most kSwigluQuantizeKept.
 cudaError_t LaunchSwigluQuantize(RowUnit unit, const SwigluQuantizeKernelArgs& args,
                                  cudaStream_t stream);
 
