@@ -47,6 +47,10 @@ absl::StatusOr<LlamaAttention> LlamaAttention::Load(const LlamaAttentionConfig& 
   ASSIGN_OR_RETURN(layer.o_proj_,
                    RowParallelLinear::Load({prefix + ".o_proj", config.hidden_size, q_outputs, q},
                                            config.bias, ctx));
+  if (config.kv_dtype == DType::kU8) {
+    ASSIGN_OR_RETURN(layer.cache_scales_,
+                     LoadCacheScales(prefix, heads.kv, config.num_kv_heads, ctx));
+  }
   return layer;
 }
 
@@ -73,7 +77,9 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
                                       .inv_freq = inv_freq,
                                       .slots = batch.cache_slots,
                                       .k_cache = k_cache,
-                                      .v_cache = v_cache}));
+                                      .v_cache = v_cache,
+                                      .k_scale = cache_scales_.k.view,
+                                      .v_scale = cache_scales_.v.view}));
   RETURN_IF_ERROR(PagedAttention(ctx.op, ctx.attention_plan,
                                  {.q = q,
                                   .k_cache = k_cache,
@@ -83,7 +89,9 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
                                   .kv_len = batch.kv_len,
                                   .out = Heads(attended, 0, nq, d),
                                   .scale = scale_,
-                                  .plan_data = batch.attention_plan_data}));
+                                  .plan_data = batch.attention_plan_data,
+                                  .k_scale = cache_scales_.k.view,
+                                  .v_scale = cache_scales_.v.view}));
   return o_proj_.PartialForward(ctx.op, attended, out);
 }
 

@@ -6,9 +6,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/layers/cache_scales.h"
 #include "engine/layers/forward_context.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/weight_loader.h"
+#include "kernels/core/dtype.h"
 
 namespace millrace {
 
@@ -18,13 +20,15 @@ struct LlamaAttentionConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   bool bias = false;
-  int32_t cache_layer = 0;  // whose stores of the cache are this layer's
+  int32_t cache_layer = 0;        // whose stores of the cache are this layer's
+  DType kv_dtype = DType::kBF16;  // of those: f32, bf16, or u8 for E4M3 codes
 };
 
 // Immutable after load.
 class LlamaAttention final {
  public:
-  // Weights q_proj, k_proj, v_proj and o_proj below `prefix` ("model.layers.0.self_attn").
+  // Weights q_proj, k_proj, v_proj and o_proj below `prefix` ("model.layers.0.self_attn"), and the
+  // scales of an FP8 cache (cache_scales.h).
   static absl::StatusOr<LlamaAttention> Load(const LlamaAttentionConfig& config,
                                              const std::string& prefix, LoadContext& ctx);
 
@@ -49,6 +53,7 @@ class LlamaAttention final {
   float scale_ = 0;
   ColumnParallelLinear qkv_proj_;  // rows of q, then k, then v
   RowParallelLinear o_proj_;
+  CacheScales cache_scales_;
 };
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/layers/cache_scales.h"
 #include "kernels/core/status.h"
 #include "kernels/rope/rope_frequencies.h"
 
@@ -42,7 +43,7 @@ absl::StatusOr<Weight> LoadFrequencies(const ModelConfig& config, LoadContext& c
 }  // namespace
 
 absl::StatusOr<LlamaModel::Layer> LlamaModel::LoadLayer(const ModelConfig& config, int32_t index,
-                                                        LoadContext& ctx) {
+                                                        DType kv_dtype, LoadContext& ctx) {
   const std::string prefix = absl::StrCat("model.layers.", index);
   const double eps = config.rms_norm_eps;
   const int64_t hidden = config.hidden_size;
@@ -54,7 +55,8 @@ absl::StatusOr<LlamaModel::Layer> LlamaModel::LoadLayer(const ModelConfig& confi
                                          .num_kv_heads = config.num_kv_heads,
                                          .head_dim = config.head_dim,
                                          .bias = config.attention_bias,
-                                         .cache_layer = index},
+                                         .cache_layer = index,
+                                         .kv_dtype = kv_dtype},
                                         prefix + ".self_attn", ctx));
   ASSIGN_OR_RETURN(NormLayer post_norm,
                    NormLayer::Load(prefix + ".post_attention_layernorm.weight", hidden, eps, ctx));
@@ -71,17 +73,13 @@ absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& confi
   if (placement.expert_parallel) {
     return absl::InvalidArgumentError("--enable-expert-parallel: this model has no experts");
   }
-  if (placement.kv_dtype == DType::kU8) {
-    return absl::InvalidArgumentError(
-        "--kv-cache-dtype fp8: this model has no such cache rows; give float32 or bfloat16");
-  }
   std::unique_ptr<LlamaModel> model(new LlamaModel());
   model->vocab_ = {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size};
   ASSIGN_OR_RETURN(model->inv_freq_, LoadFrequencies(config, ctx));
   ASSIGN_OR_RETURN(model->embed_tokens_,
                    VocabParallelEmbedding::Load(model->vocab_, "model.embed_tokens.weight", ctx));
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(Layer layer, LoadLayer(config, i, ctx));
+    ASSIGN_OR_RETURN(Layer layer, LoadLayer(config, i, placement.kv_dtype, ctx));
     model->cache_spec_.layers.push_back(
         KeyValueLayer(layer.attention.shape().kv_heads, config.head_dim, placement.kv_dtype));
     model->layers_.push_back(std::move(layer));
@@ -98,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& confi
 
 bool LlamaModel::IsIgnorable(const ModelConfig& config, const std::string& tensor) {
   const std::string_view name = tensor;
-  return name.ends_with(".rotary_emb.inv_freq") ||
+  return name.ends_with(".rotary_emb.inv_freq") || IsCacheScale(tensor) ||
          (config.tie_embeddings && name == "lm_head.weight");
 }
 

@@ -19,12 +19,12 @@ namespace millrace {
 
 class LlamaModel final : public Model {
  public:
-  // InvalidArgument when the model cannot be cut into ctx.size ranks, or has no experts or FP8
-  // cache rows to place; else what the loader reports.
+  // InvalidArgument when the model cannot be cut into ctx.size ranks, or has no experts to place;
+  // else what the loader reports.
   static absl::StatusOr<std::unique_ptr<Model>> Load(const ModelConfig& config,
                                                      const ModelPlacement& placement,
                                                      LoadContext& ctx);
-  // Tensors that old checkpoints hold and nobody needs.
+  // Tensors that old checkpoints hold and nobody needs, and scales of a cache that is not FP8.
   static bool IsIgnorable(const ModelConfig& config, const std::string& tensor);
 
   absl::Status PlanAttention(const PagedAttentionTarget& target, const ForwardBatch& batch,
@@ -50,7 +50,7 @@ class LlamaModel final : public Model {
   };
 
   LlamaModel() = default;
-  static absl::StatusOr<Layer> LoadLayer(const ModelConfig& config, int32_t index,
+  static absl::StatusOr<Layer> LoadLayer(const ModelConfig& config, int32_t index, DType kv_dtype,
                                          LoadContext& ctx);
 
   VocabConfig vocab_;

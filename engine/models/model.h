@@ -14,7 +14,7 @@ namespace millrace {
 
 struct ModelPlacement {
   DType weight_dtype = DType::kBF16;  // f32 or bf16
-  DType kv_dtype = DType::kBF16;      // f32, bf16, or u8 where the model has FP8 rows
+  DType kv_dtype = DType::kBF16;      // f32, bf16, or u8 for FP8 rows
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;
   int32_t rank = 0;  // of the tensor-parallel group

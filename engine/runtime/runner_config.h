@@ -20,7 +20,7 @@ struct RunnerConfig {
   std::string model_dir;  // Hugging Face folder
   LoadFormat load_format = LoadFormat::kSafetensors;
   DType dtype = DType::kBF16;     // of weights in memory: f32 or bf16
-  DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for a model's own FP8 rows
+  DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for FP8 rows
   Numerics numerics = Numerics::kReference;
   bool expert_parallel = false;  // whole experts by rank instead of a part of each
   // Groups of ranks with a batch each, which step together. Sizes below are of one group.

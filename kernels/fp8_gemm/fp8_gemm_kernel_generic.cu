@@ -1,75 +1,20 @@
-// Any shapes and strides: a warp computes one output of up to kTokens tokens. For what the fast
-// paths leave: unaligned rows, other GPUs.
-#include <cuda_bf16.h>
-#include <cuda_fp8.h>
-
-#include "kernels/fp8_gemm/fp8_gemm_kernel.h"
-#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
-#include "kernels/ptx/launch.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_generic.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace millrace {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kTokens = 4;
-constexpr int kBlock = 128;
-
-__device__ __forceinline__ float Decode(uint8_t code) {
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
-}
-
-__device__ __forceinline__ float Scale(const Fp8GemmKernelArgs& a, int token, int output, int k) {
-  if (!a.blocks) {
-    return a.x_scale[token * a.x_scale_stride] * a.weight_scale[output * a.weight_scale_stride];
-  }
-  return a.x_scale[k / kBlock * a.x_scale_stride + token] *
-         a.weight_scale[output / kBlock * a.weight_scale_stride + k / kBlock];
-}
-
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * fp8_generic::kWarps)
     Fp8GemmGeneric(const __grid_constant__ Fp8GemmKernelArgs args) {
   WaitForPriorGrid();
   StartNextGrid();
-  const int lane = threadIdx.x % 32;
-  const int output = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (output >= args.outputs) return;
-  for (int first = blockIdx.y * kTokens; first < args.tokens; first += gridDim.y * kTokens) {
-    float sums[kTokens] = {};
-    for (int k = lane; k < args.inputs; k += 32) {
-      const float w = Decode(args.weight[output * args.weight_stride + k]);
-#pragma unroll
-      for (int i = 0; i < kTokens; ++i) {
-        const int token = first + i;
-        if (token >= args.tokens) break;
-        sums[i] += w * Decode(args.x[token * args.x_stride + k]) * Scale(args, token, output, k);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kTokens; ++i) {
-      for (int d = 16; d > 0; d /= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], d);
-      if (lane != 0 || first + i >= args.tokens) continue;
-      if (HasAddends(args)) sums[i] = WithAddends(args, first + i, output, sums[i]);
-      const int64_t at = (first + i) * args.y_stride + output;
-      if (args.y_bf16) {
-        static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(sums[i]);
-      } else {
-        static_cast<float*>(args.y)[at] = sums[i];
-      }
-    }
-  }
+  fp8_generic::Multiply(args);
 }
 
 }  // namespace
 
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream) {
-  constexpr int kMaxGridY = 65535;
-  const int rows = (args.tokens + kTokens - 1) / kTokens;
-  const LaunchShape shape = {
-      .grid = dim3(static_cast<unsigned>((args.outputs + kWarps - 1) / kWarps),
-                   static_cast<unsigned>(rows < kMaxGridY ? rows : kMaxGridY)),
-      .block = dim3(32 * kWarps)};
-  return Launch(Fp8GemmGeneric, shape, stream, args);
+  return Launch(Fp8GemmGeneric, fp8_generic::ShapeOf(args, args.tokens), stream, args);
 }
 
 }  // namespace millrace

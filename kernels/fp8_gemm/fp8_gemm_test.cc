@@ -1,7 +1,6 @@
 #include "kernels/fp8_gemm/fp8_gemm.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -10,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/fp8_gemm/fp8_gemm_cases.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
+#include "kernels/testing/fp8_sum.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
 
@@ -18,16 +18,6 @@ namespace {
 
 using Values = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// E4M3 by its definition.
-double Decode(double code) {
-  const int bits = static_cast<int>(code) & 0x7f;
-  const int exponent = bits >> 3, mantissa = bits & 7;
-  const double magnitude = bits == 0x7f    ? kNan
-                           : exponent == 0 ? std::ldexp(mantissa, -9)
-                                           : std::ldexp(8 + mantissa, exponent - 10);
-  return code >= 128 ? -magnitude : magnitude;
-}
 
 // What the scales of a call are.
 enum class Units : uint8_t { kBlocks, kTokensAndOutputs, kTokensAndAll, kAllAndOutputs, kAll };
@@ -91,57 +81,9 @@ struct Tensors {
   bool blocks;
 };
 
-struct Sums {
-  Values value;      // the formula
-  Values magnitude;  // the sum of the products' absolute values
-  Values cut;        // what the tensor cores may cut off in all; 0 on the CPU
-};
-
-// A product's sum of 128 inputs, which one scale multiplies.
-class BlockSum {
- public:
-  explicit BlockSum(bool cuts) : cuts_(cuts) {}
-
-  void Add(double product) {
-    group_[count_++] = product;
-    magnitude_ += std::abs(product);
-    if (count_ == group_.size()) EndGroup();
-  }
-  void EndGroup() {
-    if (cuts_) cut_ += CutLoss();
-    for (size_t i = 0; i < count_; ++i) value_ += group_[i];
-    count_ = 0;
-  }
-  double value() const { return value_; }
-  double magnitude() const { return magnitude_; }
-  double cut() const { return cut_; }
-
- private:
-  // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
-  // lies more than 13 bits below the highest bit of the largest of all, and as much of the sum,
-  // before and after. (13 bits, and that bits are cut and not rounded, is measured: README.md.)
-  double CutLoss() const {
-    double largest = std::abs(value_);
-    for (size_t i = 0; i < count_; ++i) largest = std::max(largest, std::abs(group_[i]));
-    if (largest == 0) return 0;
-    const double unit = std::ldexp(1, std::ilogb(largest) - 13), inverse = 1 / unit;
-    double loss = 2 * unit;
-    for (size_t i = 0; i < count_; ++i) {
-      const auto kept = static_cast<double>(static_cast<int64_t>(group_[i] * inverse));
-      loss += std::abs(group_[i] - kept * unit);
-    }
-    return loss;
-  }
-
-  bool cuts_;
-  std::array<double, 32> group_ = {};
-  size_t count_ = 0;
-  double value_ = 0, magnitude_ = 0, cut_ = 0;
-};
-
 class Oracle {
  public:
-  // `cuts`: whether Sums::cut is wanted; it takes longer than the rest.
+  // `cuts`: whether Fp8Sums::cut is wanted; it takes longer than the rest.
   Oracle(const Tensors& t, const Fp8GemmCase& c, bool cuts)
       : case_(c),
         cuts_(cuts),
@@ -151,21 +93,19 @@ class Oracle {
         x_scale_(t.x_scale.Get()),
         weight_scale_(t.weight_scale.Get()) {}
 
-  Sums All() const {
-    Sums sums;
+  Fp8Sums All() const {
+    Fp8Sums sums;
     for (int64_t m = 0; m < case_.tokens; ++m) {
       for (int64_t n = 0; n < case_.outputs; ++n) {
         double value = 0, magnitude = 0, cut = 0;
         for (int64_t k = 0; k < case_.inputs; k += 128) {
-          const BlockSum sum = Block(m, n, k);
+          const Fp8BlockSum sum = Block(m, n, k);
           const double scale = Scale(m, n, k);
           value += sum.value() * scale;
           magnitude += sum.magnitude() * scale;
           cut += sum.cut() * scale;
         }
-        sums.value.push_back(value);
-        sums.magnitude.push_back(magnitude);
-        sums.cut.push_back(cut);
+        sums.Add(value, magnitude, cut);
       }
     }
     return sums;
@@ -173,7 +113,7 @@ class Oracle {
 
  private:
   static Values DecodeAll(Values codes) {
-    for (double& code : codes) code = Decode(code);
+    for (double& code : codes) code = DecodeE4M3(code);
     return codes;
   }
   static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
@@ -184,8 +124,8 @@ class Oracle {
     const int64_t of_w = blocks_ ? n / 128 * depth + k / 128 : (weight_scale_.size() == 1 ? 0 : n);
     return At(x_scale_, of_x) * At(weight_scale_, of_w);
   }
-  BlockSum Block(int64_t m, int64_t n, int64_t begin) const {
-    BlockSum sum(cuts_);
+  Fp8BlockSum Block(int64_t m, int64_t n, int64_t begin) const {
+    Fp8BlockSum sum(cuts_);
     for (int64_t k = begin; k < std::min(begin + 128, case_.inputs); ++k) {
       sum.Add(At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k));
     }
@@ -198,18 +138,6 @@ class Oracle {
   bool blocks_;
   Values x_, weight_, x_scale_, weight_scale_;
 };
-
-// Sums of 128 and of the blocks in f32 lose 2^-24 of the magnitude a step, in practice a few of
-// them in all.
-void ExpectClose(const Values& actual, const Sums& expected, DType y) {
-  ASSERT_EQ(actual.size(), expected.value.size());
-  const double rounding = y == DType::kBF16 ? 1.0 / 256 : 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    const double tolerance =
-        1e-6 * expected.magnitude[i] + expected.cut[i] + rounding * std::abs(expected.value[i]);
-    ASSERT_NEAR(actual[i], expected.value[i], tolerance) << "element " << i;
-  }
-}
 
 class Fp8GemmTest : public OpTest {
  protected:
@@ -230,7 +158,7 @@ TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
           t.y.SetAll(kNan);
           ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
         }
-        ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), dtype);
+        ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), dtype);
         t.ExpectGuardsIntact();
         EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
       }
@@ -244,7 +172,7 @@ TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
   for (Units units : kUnits) {
     Tensors t(device(), c, units, DType::kF32);
     ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
-    ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kF32);
+    ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kF32);
     t.ExpectGuardsIntact();
   }
 }
@@ -262,7 +190,7 @@ TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
                    std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
       t.y.SetAll(kNan);
       ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kMma, ctx(), t.Args()), absl::OkStatus());
-      ExpectClose(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kBF16);
+      ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kBF16);
       t.ExpectGuardsIntact();
     }
   }
@@ -285,7 +213,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
   for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
     for (Units units : {Units::kBlocks, Units::kTokensAndOutputs}) {
       Tensors plain(device(), c, units, DType::kF32);
-      const Sums products = Oracle(plain, c, gpu()).All();
+      const Fp8Sums products = Oracle(plain, c, gpu()).All();
       for (const Addends& a : kAddends) {
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
@@ -295,7 +223,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         TestRng rng(3);
         bias.SetNormal(rng, 2000);
         residual.SetNormal(rng, 2000);
-        Sums sums = products;
+        Fp8Sums sums = products;
         const Values b = bias.Get(), r = residual.Get();
         for (size_t i = 0; i < sums.value.size(); ++i) {
           const double added = (a.bias ? b[i % b.size()] : 0) + (a.residual ? r[i] : 0);
@@ -307,7 +235,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         if (a.residual) args.residual = residual.view();
         if (a.in_place) args.y = residual.view();
         ASSERT_EQ(Fp8Gemm(ctx(), args), absl::OkStatus());
-        ExpectClose(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
+        ExpectFp8Close(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
         t.ExpectGuardsIntact();
         EXPECT_TRUE(bias.GuardsIntact());
         EXPECT_TRUE(residual.GuardsIntact());

@@ -21,6 +21,8 @@ void Bench(BenchBed& bed, const KvAppendCase& c) {
   std::vector<int64_t> counted(static_cast<size_t>(c.tokens));
   std::iota(counted.begin(), counted.end(), 0);
   const BenchOperand slots = bed.Integers(DType::kI64, counted);
+  const BenchOperand scale = bed.Floats(std::vector<float>(static_cast<size_t>(c.heads), 0.01f));
+  const TensorView scales = c.cache == DType::kU8 ? scale.At(0) : TensorView{};
   const double elements = static_cast<double>(2 * c.tokens * c.heads * c.dim);
   const double width = static_cast<double>(DTypeBytes(from) + DTypeBytes(c.cache));
   bed.Row(c.name, {.bytes = elements * width}, [&](int64_t i) {
@@ -28,7 +30,9 @@ void Bench(BenchBed& bed, const KvAppendCase& c) {
                                   .v = v.At(i),
                                   .slots = slots.At(0),
                                   .k_cache = k_cache.At(i),
-                                  .v_cache = v_cache.At(i)})
+                                  .v_cache = v_cache.At(i),
+                                  .k_scale = scales,
+                                  .v_scale = scales})
                  .ok());
   });
 }

@@ -22,11 +22,14 @@ inline constexpr KvAppendCase kKvAppendServed[] = {
     {"llama8b_decode", 16, 8, 128, 10, 64},
     {"llama8b_prefill", 512, 8, 128, 10, 64},
     {"llama8b_prefill_bf16", 512, 8, 128, 10, 64, DType::kBF16},
+    {"llama8b_decode_fp8", 16, 8, 128, 10, 64, DType::kBF16, DType::kU8},
+    {"llama8b_prefill_fp8", 512, 8, 128, 10, 64, DType::kBF16, DType::kU8},
 };
 
 inline constexpr KvAppendCase kKvAppendServedOnGpu[] = {
     {"llama8b_decode_64", 64, 8, 128, 10, 64},
     {"llama8b_8192", 8192, 8, 128, 128, 64},
+    {"llama8b_8192_fp8", 8192, 8, 128, 128, 64, DType::kBF16, DType::kU8},
 };
 
 inline constexpr KvAppendCase kKvAppendAwkward[] = {
@@ -39,6 +42,10 @@ inline constexpr KvAppendCase kKvAppendAwkward[] = {
     {"padded_words", 21, 3, 96, 2, 16, DType::kBF16, DType::kBF16, 8},
     {"long_rows", 5, 2, 512, 3, 2, DType::kBF16, DType::kBF16},
     {"several_threads", 400, 4, 64, 5, 128},
+    {"f32_to_fp8", 17, 3, 7, 9, 3, DType::kF32, DType::kU8, 1},
+    {"bf16_to_fp8", 11, 5, 33, 3, 7, DType::kBF16, DType::kU8, 2},
+    {"words_to_fp8", 21, 3, 96, 2, 16, DType::kBF16, DType::kU8, 8},
+    {"fp8_on_several_threads", 400, 4, 64, 5, 128, DType::kF32, DType::kU8},
 };
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kv_append/kv_append_impl.h"
 #include "kernels/kv_append/slots.h"
-#include "kernels/simd/simd.h"
+#include "kernels/simd/e4m3.h"
 
 namespace millrace {
 namespace {
@@ -17,10 +17,17 @@ constexpr int64_t kElementsPerTask = 16384;
 
 constexpr int kLanes = 4;  // of the baseline: memory is slower
 
-// Tokens [begin, end) of one of the two tensors.
+// One of the two tensors and its cache.
+struct Rows {
+  const TensorView& from;
+  const TensorView& cache;
+  const TensorView& scale;
+};
+
+// Tokens [begin, end).
 template <typename From, typename To>
-void AppendTokens(const TensorView& from, const TensorView& cache, const int64_t* slots,
-                  int64_t begin, int64_t end) {
+void AppendTokens(const Rows& rows, const int64_t* slots, int64_t begin, int64_t end) {
+  const auto& [from, cache, scale] = rows;
   const int64_t page_tokens = cache.dim(2);
   for (int64_t t = begin; t < end; ++t) {
     if (slots[t] < 0) continue;
@@ -28,18 +35,22 @@ void AppendTokens(const TensorView& from, const TensorView& cache, const int64_t
     To* slot = cache.as<To>() + slots[t] / page_tokens * cache.stride(0) +
                slots[t] % page_tokens * cache.stride(2);
     for (int64_t n = 0; n < from.dim(1); ++n) {
-      CopyRow<kLanes>(row + n * from.stride(1), slot + n * cache.stride(1), from.dim(2));
+      AppendRow<kLanes>(row + n * from.stride(1), slot + n * cache.stride(1), from.dim(2),
+                        InverseScale<To>(scale.as<const float>(), n));
     }
   }
 }
 
-using AppendFn = void (*)(const TensorView&, const TensorView&, const int64_t*, int64_t, int64_t);
+using AppendFn = void (*)(const Rows&, const int64_t*, int64_t, int64_t);
+
+template <typename From>
+AppendFn SelectTo(DType to) {
+  if (to == DType::kU8) return AppendTokens<From, E4M3>;
+  return to == DType::kF32 ? AppendTokens<From, float> : AppendTokens<From, BFloat16>;
+}
 
 AppendFn Select(DType from, DType to) {
-  if (from == DType::kF32) {
-    return to == DType::kF32 ? AppendTokens<float, float> : AppendTokens<float, BFloat16>;
-  }
-  return to == DType::kF32 ? AppendTokens<BFloat16, float> : AppendTokens<BFloat16, BFloat16>;
+  return from == DType::kF32 ? SelectTo<float>(to) : SelectTo<BFloat16>(to);
 }
 
 }  // namespace
@@ -50,11 +61,11 @@ absl::Status KvAppendCpu(const OpContext& ctx, const KvAppendArgs& args) {
   const AppendFn append = Select(args.k.dtype, args.k_cache.dtype);
   const int64_t grain =
       std::max<int64_t>(1, kElementsPerTask / (2 * args.k.dim(1) * args.k.dim(2)));
-  ctx.device.thread_pool()->ParallelFor(args.slots.dim(0), grain,
-                                        [&](int64_t begin, int64_t end, int) {
-                                          append(args.k, args.k_cache, slots, begin, end);
-                                          append(args.v, args.v_cache, slots, begin, end);
-                                        });
+  ctx.device.thread_pool()->ParallelFor(
+      args.slots.dim(0), grain, [&](int64_t begin, int64_t end, int) {
+        append({args.k, args.k_cache, args.k_scale}, slots, begin, end);
+        append({args.v, args.v_cache, args.v_scale}, slots, begin, end);
+      });
   return absl::OkStatus();
 }
 

@@ -10,27 +10,32 @@
 namespace millrace {
 namespace {
 
-// Whether every innermost row starts on 16 bytes.
+// Whether every innermost row starts on eight elements' worth of bytes: 16 of bf16, 8 of codes.
 bool RowsAligned(const TensorView& t) {
-  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  bool aligned =
+      reinterpret_cast<uintptr_t>(t.data) % static_cast<size_t>(8 * DTypeBytes(t.dtype)) == 0;
   for (int i = 0; i + 1 < t.rank; ++i) aligned = aligned && t.stride(i) % 8 == 0;
   return aligned;
 }
 
 KvAppendVariant ChooseVariant(const KvAppendArgs& args) {
   const bool to_f32 = args.k_cache.dtype == DType::kF32;
+  const bool to_codes = args.k_cache.dtype == DType::kU8;
   if (args.k.dtype == DType::kF32) {
+    if (to_codes) return KvAppendVariant::kF32E4M3;
     return to_f32 ? KvAppendVariant::kF32 : KvAppendVariant::kF32Bf16;
   }
   if (to_f32) return KvAppendVariant::kBf16F32;
   const bool aligned = args.k.dim(2) % 8 == 0 && RowsAligned(args.k) && RowsAligned(args.v) &&
                        RowsAligned(args.k_cache) && RowsAligned(args.v_cache);
+  if (to_codes) return aligned ? KvAppendVariant::kBf16E4M3Vector : KvAppendVariant::kBf16E4M3;
   return aligned ? KvAppendVariant::kBf16Vector : KvAppendVariant::kBf16;
 }
 
-KvAppendRows Rows(const TensorView& from, const TensorView& cache) {
+KvAppendRows Rows(const TensorView& from, const TensorView& cache, const TensorView& scale) {
   return {.from = from.data,
           .cache = cache.data,
+          .scale = scale.as<const float>(),
           .token_stride = from.stride(0),
           .head_stride = from.stride(1),
           .page_stride = cache.stride(0),
@@ -46,8 +51,8 @@ absl::Status KvAppendCuda(const OpContext& ctx, const KvAppendArgs& args) {
       SlotsOf(args.k_cache) > kMax) {
     return absl::UnimplementedError("KvAppend: a size of more than 2^30 on cuda");
   }
-  const KvAppendKernelArgs kernel_args = {.k = Rows(args.k, args.k_cache),
-                                          .v = Rows(args.v, args.v_cache),
+  const KvAppendKernelArgs kernel_args = {.k = Rows(args.k, args.k_cache, args.k_scale),
+                                          .v = Rows(args.v, args.v_cache, args.v_scale),
                                           .slots = args.slots.as<const int64_t>(),
                                           .slot_limit = SlotsOf(args.k_cache),
                                           .tokens = static_cast<int32_t>(args.k.dim(0)),

@@ -31,8 +31,15 @@ __global__ void __launch_bounds__(kThreads)
         static_cast<const From*>(rows.from) + t * rows.token_stride + h * rows.head_stride;
     To* to = static_cast<To*>(rows.cache) + page * rows.page_stride + h * rows.cache_head_stride +
              offset * rows.slot_stride;
+    [[maybe_unused]] float inverse = 1;
+    if constexpr (sizeof(To) == 1) inverse = __frcp_rn(__ldg(rows.scale + h));
     for (int i = static_cast<int>(threadIdx.x) * kWidth; i < args.dim; i += blockDim.x * kWidth) {
-      StoreVec(to + i, Converted<To>(LoadVec<kWidth>(from + i)));
+      const Vec<From, kWidth> x = LoadVec<kWidth>(from + i);
+      if constexpr (sizeof(To) == 1) {
+        StoreVec(to + i, Encoded(Widened(x), inverse));
+      } else {
+        StoreVec(to + i, Converted<To>(x));
+      }
     }
   }
 }
@@ -46,7 +53,8 @@ using Bf16 = __nv_bfloat16;
 constexpr Choice kChoices[] = {
     {AppendToken<float, float, 1>, 1}, {AppendToken<float, Bf16, 1>, 1},
     {AppendToken<Bf16, float, 1>, 1},  {AppendToken<Bf16, Bf16, 1>, 1},
-    {AppendToken<Bf16, Bf16, 8>, 8},
+    {AppendToken<Bf16, Bf16, 8>, 8},   {AppendToken<float, E4M3, 1>, 1},
+    {AppendToken<Bf16, E4M3, 1>, 1},   {AppendToken<Bf16, E4M3, 8>, 8},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace millrace {
 struct KvAppendRows {
   const void* from = nullptr;
   void* cache = nullptr;
+  const float* scale = nullptr;  // of each head, where the cache holds codes
   int64_t token_stride = 0;
   int64_t head_stride = 0;
   int64_t page_stride = 0;
@@ -39,6 +40,9 @@ enum class KvAppendVariant : uint8_t {
   kBf16F32,
   kBf16,
   kBf16Vector,  // the same, eight elements a load: every row 16-byte aligned, dim % 8 == 0
+  kF32E4M3,     // cache E4M3
+  kBf16E4M3,
+  kBf16E4M3Vector,  // eight elements a load: rows of codes 8-byte, others 16-byte aligned
 };
 
 cudaError_t LaunchKvAppend(KvAppendVariant variant, const KvAppendKernelArgs& args,

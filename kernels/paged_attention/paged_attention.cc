@@ -7,6 +7,7 @@
 #include "kernels/core/shape_checker.h"
 #include "kernels/core/status.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/kv_append/scales.h"
 #include "kernels/paged_attention/paged_attention_impl.h"
 
 namespace millrace {
@@ -37,18 +38,18 @@ absl::Status PagedAttention(const OpContext& ctx, const PagedAttentionPlan& plan
   int64_t q_heads = plan.shape.q_heads, kv_heads = plan.shape.kv_heads, dim = plan.shape.head_dim;
   int64_t pages = kUnbound, page_tokens = kUnbound, max_pages = kUnbound;
   const DType cache = args.k_cache.dtype;
+  ShapeChecker checker("PagedAttention", ctx.device.type());
+  checker.Bind("q", args.q, {&tokens, &q_heads, &dim}, {DType::kF32, DType::kBF16})
+      .Bind("k_cache", args.k_cache, {&pages, &kv_heads, &page_tokens, &dim},
+            {DType::kF32, DType::kBF16, DType::kU8})
+      .Bind("v_cache", args.v_cache, {&pages, &kv_heads, &page_tokens, &dim}, {cache})
+      .Bind("page_table", args.page_table, {&sequences, &max_pages}, {DType::kI32})
+      .Bind("q_start", args.q_start, {&starts}, {DType::kI32})
+      .Bind("kv_len", args.kv_len, {&sequences}, {DType::kI32})
+      .Bind("out", args.out, {&tokens, &q_heads, &dim}, {args.q.dtype})
+      .Require(page_tokens > 0 && page_tokens <= 256, "k_cache.dim(2) must be 1 to 256 tokens");
   RETURN_IF_ERROR(
-      ShapeChecker("PagedAttention", ctx.device.type())
-          .Bind("q", args.q, {&tokens, &q_heads, &dim}, {DType::kF32, DType::kBF16})
-          .Bind("k_cache", args.k_cache, {&pages, &kv_heads, &page_tokens, &dim},
-                {DType::kF32, DType::kBF16})
-          .Bind("v_cache", args.v_cache, {&pages, &kv_heads, &page_tokens, &dim}, {cache})
-          .Bind("page_table", args.page_table, {&sequences, &max_pages}, {DType::kI32})
-          .Bind("q_start", args.q_start, {&starts}, {DType::kI32})
-          .Bind("kv_len", args.kv_len, {&sequences}, {DType::kI32})
-          .Bind("out", args.out, {&tokens, &q_heads, &dim}, {args.q.dtype})
-          .Require(page_tokens > 0 && page_tokens <= 256, "k_cache.dim(2) must be 1 to 256 tokens")
-          .status());
+      BindCacheScales({args.k_cache, args.k_scale, args.v_scale}, kv_heads, checker).status());
   if (tokens == 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckTableWidth(plan, page_tokens, max_pages));
   return RunOnDevice(kPagedAttention, ctx, PagedAttentionCall{plan, args});

@@ -96,8 +96,9 @@ int64_t PagedAttentionPlanBytes(const PagedAttentionTarget& target,
 void WritePagedAttentionPlan(const PagedAttentionPlan& plan, char* to);
 
 struct PagedAttentionArgs {
-  TensorView q;           // [T, q_heads, D] f32 or bf16; tokens and heads may be padded
-  TensorView k_cache;     // [pages, kv_heads, page_tokens, D] f32 or bf16; any strides but the last
+  TensorView q;  // [T, q_heads, D] f32 or bf16; tokens and heads may be padded
+  // [pages, kv_heads, page_tokens, D] f32, bf16, or u8 for E4M3 codes; any strides but the last
+  TensorView k_cache;
   TensorView v_cache;     // like k_cache; both hold the step's own tokens already
   TensorView page_table;  // [B, max_pages] i32: pages of a sequence in order, -1 past the last
   TensorView q_start;     // [B + 1] i32: as planned, on the device
@@ -107,11 +108,17 @@ struct PagedAttentionArgs {
   TensorView
       plan_data;  // [at least plan.layout.bytes] u8, 16-byte aligned: the written plan on the
                   // device. The op counts in it and leaves it as it was. Unused on the CPU
+  // [kv_heads] f32 above 0, of a cache of codes alone: what 1 in the cache stands for. On CUDA
+  // written at least two launches earlier (kernels/ptx, the PDL rule).
+  TensorView k_scale;
+  TensorView v_scale;  // like k_scale
 };
 
 // The query t of sequence b's n sits at position p = kv_len - n + t and sees keys 0..p:
 //   out[t, h] = softmax(scale * q[t, h] . k[0..p]) v[0..p]        with f32 arithmetic;
-// on CUDA with bf16 queries and cache the weights are rounded to bf16 before they meet the values.
+// on CUDA with bf16 queries and cache the weights are rounded to bf16 before they meet the values,
+// with bf16 queries and codes to f16, and queries beyond f16's 65504 count as that. A code stands
+// for its value times its head's scale.
 // Cache rows past kv_len never matter. NaN in a value of a later token may reach the queries before
 // it in the same step and sequence, never another sequence. Rows of `out` that belong to no
 // sequence of the plan (padding of a captured batch) are not written.

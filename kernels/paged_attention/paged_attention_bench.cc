@@ -11,6 +11,7 @@
 
 #include "kernels/bench/bench_bed.h"
 #include "kernels/core/check.h"
+#include "kernels/lowp/small_float.h"
 #include "kernels/paged_attention/paged_attention.h"
 #include "kernels/paged_attention/paged_attention_cases.h"
 
@@ -42,6 +43,11 @@ class AttentionBench final {
         bed.Operand(c.cache, {sets_ * pages_, s.kv_heads, c.page_tokens, s.head_dim}));
     operands_.push_back(
         bed.Operand(c.cache, {sets_ * pages_, s.kv_heads, c.page_tokens, s.head_dim}));
+    if (c.cache == DType::kU8) {
+      for (const BenchOperand& cache : operands_) FillCodes(cache.At(0));
+      scales_.push_back(
+          bed.Floats(std::vector<float>(static_cast<size_t>(s.kv_heads), 1.0f / 256)));
+    }
     operands_.push_back(bed.Operand(c.query, {starts_.back(), s.q_heads, s.head_dim}));
     operands_.push_back(bed.Operand(c.query, {starts_.back(), s.q_heads, s.head_dim}));
     starts_operand_.push_back(bed.Integers(DType::kI32, {starts_.begin(), starts_.end()}));
@@ -69,6 +75,24 @@ class AttentionBench final {
       work.flops += 4 * pairs * case_.shape.q_heads * dim;
     }
     return work;
+  }
+
+  // Codes of numbers that are uniform in [-256, 256), a few megabytes of them again and again.
+  void FillCodes(const TensorView& cache) {
+    std::mt19937 rng(3);
+    std::vector<uint8_t> codes(static_cast<size_t>(std::min<int64_t>(cache.size(), 4 << 20)));
+    for (uint8_t& code : codes) {
+      code = EncodeE4M3(static_cast<double>(rng()) / (uint64_t{1} << 23) - 256);
+    }
+    const Stream stream = bed_.ctx().stream;
+    for (int64_t at = 0; at < cache.size(); at += static_cast<int64_t>(codes.size())) {
+      const int64_t bytes = std::min(cache.size() - at, static_cast<int64_t>(codes.size()));
+      MR_CHECK(
+          bed_.device()
+              .Copy(cache.as<char>() + at, codes.data(), bytes, CopyKind::kHostToDevice, stream)
+              .ok());
+    }
+    MR_CHECK(bed_.device().Synchronize(stream).ok());
   }
 
   void UploadPlan() {
@@ -116,7 +140,9 @@ class AttentionBench final {
             .out = operands_[3].At(i),
             .scale = 0.125f,
             .plan_data = TensorView::Of(plan_memory_.data(), DType::kU8, {plan_memory_.bytes()},
-                                        bed_.device().type())};
+                                        bed_.device().type()),
+            .k_scale = scales_.empty() ? TensorView{} : scales_[0].At(0),
+            .v_scale = scales_.empty() ? TensorView{} : scales_[0].At(0)};
   }
 
   BenchBed& bed_;
@@ -129,6 +155,7 @@ class AttentionBench final {
   std::vector<BenchOperand> tables_;
   std::vector<BenchOperand> operands_;        // keys, values, queries, output
   std::vector<BenchOperand> starts_operand_;  // q_start, kv_len
+  std::vector<BenchOperand> scales_;          // of codes, or none
 };
 
 void Bench(BenchBed& bed) {

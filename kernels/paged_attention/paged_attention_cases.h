@@ -3,6 +3,7 @@
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_CASES_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/dtype.h"
@@ -66,6 +67,22 @@ inline std::vector<PagedAttentionCase> GpuServedCases() {
   decode("8b_prefill_4x4k", llama8b, 4, {4096, 4096});
   decode("8b_prefill_16k", llama8b, 1, {16384, 16384});
   decode("8b_chunk_1k_of_16k", llama8b, 1, {1024, 16384});
+  const auto on_codes = [&](const char* name, size_t sequences, AttentionSequence each) {
+    decode(name, llama8b, sequences, each);
+    cases.back().cache = DType::kU8;
+  };
+  on_codes("8b_fp8_b1_kv2k", 1, {1, 2048});
+  on_codes("8b_fp8_b1_kv8k", 1, {1, 8192});
+  on_codes("8b_fp8_b1_kv32k", 1, {1, 32768});
+  on_codes("8b_fp8_b8_kv8k", 8, {1, 8192});
+  on_codes("8b_fp8_b32_kv4k", 32, {1, 4096});
+  on_codes("8b_fp8_b32_kv32k", 32, {1, 32768});
+  on_codes("8b_fp8_b128_kv2k", 128, {1, 2048});
+  on_codes("8b_fp8_b32_kv4k_q4", 32, {4, 4096});
+  on_codes("8b_fp8_b32_kv4k_q16", 32, {16, 4096});
+  on_codes("8b_fp8_prefill_4x4k", 4, {4096, 4096});
+  on_codes("8b_fp8_prefill_16k", 1, {16384, 16384});
+  on_codes("8b_fp8_chunk_1k_of_16k", 1, {1024, 16384});
   for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
   return cases;
 }
@@ -129,6 +146,24 @@ inline std::vector<PagedAttentionCase> BFloat16Cases() {
   };
   for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
   return cases;
+}
+
+// The same on a cache of codes.
+inline std::vector<PagedAttentionCase> OnFp8(std::vector<PagedAttentionCase> cases) {
+  for (PagedAttentionCase& c : cases) c.cache = DType::kU8;
+  return cases;
+}
+
+// bf16 queries on codes: the shapes above, and chunks for each head size of the prefill kernel.
+inline std::vector<PagedAttentionCase> Fp8Cases() {
+  std::vector<PagedAttentionCase> cases = BFloat16Cases();
+  cases.push_back(
+      {"llama_chunks", {32, 8, 128}, 64, {{100, 1500}, {300, 300}, {40, 64}, {17, 17}}});
+  cases.push_back({"prefill_of_64", {9, 3, 64}, 16, {{400, 401}, {30, 800}}});
+  cases.push_back({"prefill_of_96", {6, 6, 96}, 32, {{500, 620}}});
+  cases.push_back({"prefill_of_256", {4, 2, 256}, 128, {{260, 300}, {33, 999}}});
+  for (PagedAttentionCase& c : cases) c.query = DType::kBF16;
+  return OnFp8(std::move(cases));
 }
 
 }  // namespace millrace

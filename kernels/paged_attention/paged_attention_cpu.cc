@@ -82,7 +82,8 @@ class AttentionRun final {
         .visible = plan_.kv_len[b] - queries + item.q_begin + 1,
         .kv_begin = item.kv_begin,
         .kv_end = item.kv_end,
-        .scale = args_.scale,
+        .scale = args_.scale * ScaleOf(args_.k_scale, head),
+        .v_scale = ScaleOf(args_.v_scale, head),
         .partial = item.partial_row < 0 ? nullptr : Partial(item.partial_row, head),
         .scratch = scratch_ + thread * AttentionScratchFloats(plan_.shape.head_dim),
     };
@@ -90,6 +91,7 @@ class AttentionRun final {
 
   // Join j for query head `head`.
   void Join(const PagedAttentionJoin& join, int64_t head) const {
+    const float v_scale = ScaleOf(args_.v_scale, head / group_);
     for (int32_t t = 0; t < join.queries; ++t) {
       const int64_t token = plan_.q_start[static_cast<size_t>(join.sequence)] + t;
       const int64_t row = join.partial_row + int64_t{t} * group_ + head % group_;
@@ -97,14 +99,27 @@ class AttentionRun final {
       const float* first = Partial(row, head / group_);
       const int64_t step = int64_t{join.queries} * group_ * RowFloats();
       if (args_.out.dtype == DType::kF32) {
-        JoinRow(first, step, join.splits, reinterpret_cast<float*>(out));
+        JoinRow({first, step, join.splits, v_scale}, reinterpret_cast<float*>(out));
       } else {
-        JoinRow(first, step, join.splits, reinterpret_cast<BFloat16*>(out));
+        JoinRow({first, step, join.splits, v_scale}, reinterpret_cast<BFloat16*>(out));
       }
     }
   }
 
  private:
+  // The parts of a row, `step` floats from one to the next.
+  struct Parts {
+    const float* first;
+    int64_t step;
+    int32_t splits;
+    float v_scale;
+  };
+
+  // 1 where the cache holds no codes.
+  static float ScaleOf(const TensorView& scale, int64_t kv_head) {
+    return scale.data == nullptr ? 1 : scale.as<float>()[kv_head];
+  }
+
   static void Put(float x, float* to) { *to = x; }
   static void Put(float x, BFloat16* to) { *to = ToBFloat16(x); }
 
@@ -114,7 +129,8 @@ class AttentionRun final {
   }
 
   template <typename T>
-  void JoinRow(const float* first, int64_t step, int32_t splits, T* out) const {
+  void JoinRow(const Parts& parts, T* out) const {
+    const auto& [first, step, splits, v_scale] = parts;
     const int32_t dim = plan_.shape.head_dim;
     float maximum = -std::numeric_limits<float>::infinity();
     for (int32_t s = 0; s < splits; ++s) maximum = std::fmax(maximum, first[s * step + dim]);
@@ -130,7 +146,7 @@ class AttentionRun final {
       const float* part = first + s * step;
       for (int32_t d = 0; d < dim; ++d) acc[d] += weights[s] * part[d];
     }
-    for (int32_t d = 0; d < dim; ++d) Put(acc[d] / sum, out + d);
+    for (int32_t d = 0; d < dim; ++d) Put(acc[d] * (v_scale / sum), out + d);
   }
 
   const PagedAttentionPlan& plan_;
@@ -160,8 +176,9 @@ absl::Status PagedAttentionCpu(const OpContext& ctx, const PagedAttentionCall& c
                                   static_cast<int64_t>(sizeof(float))));
   const AttentionRun run(call, static_cast<float*>(partials), static_cast<float*>(scratch));
   const AttentionKernels& kernels = KernelsFor(pool.isa(), plan.shape.head_dim);
-  const AttendFn attend =
-      kernels.attend[call.args.q.dtype == DType::kBF16][call.args.k_cache.dtype == DType::kBF16];
+  const DType cache = call.args.k_cache.dtype;
+  const int from = cache == DType::kF32 ? 0 : cache == DType::kBF16 ? 1 : 2;
+  const AttendFn attend = kernels.attend[call.args.q.dtype == DType::kBF16][from];
 
   // Items differ in cost, so threads take them one by one. Which thread does which changes nothing.
   const int64_t units = static_cast<int64_t>(plan.items.size()) * plan.shape.kv_heads;

@@ -1,6 +1,6 @@
 // One tile of attention with an online softmax over blocks of keys, compiled once per instruction
 // set: include it inside an anonymous namespace of millrace, after dtype.h,
-// paged_attention_cpu_tile.h and simd.h. No include guard on purpose.
+// paged_attention_cpu_tile.h and e4m3.h. No include guard on purpose.
 
 #include "kernels/paged_attention/paged_attention_cpu_products.h"
 
@@ -201,8 +201,8 @@ void FewRowsBlock(const AttentionTile& tile, TileState& s, int begin, int keys) 
 // ---- many rows: scores are [key][row] ----
 
 // Widened copies of a block's rows, one behind the other.
-template <int kLanes>
-void WidenRows(const BFloat16* const* narrow, int keys, int head_dim, float* wide) {
+template <int kLanes, typename C>
+void WidenRows(const C* const* narrow, int keys, int head_dim, float* wide) {
   for (int j = 0; j < keys; ++j, wide += head_dim) {
     for (int d = 0; d < head_dim; d += kLanes) {
       simd::Store<kLanes>(wide + d, simd::Load<kLanes>(narrow[j] + d));
@@ -336,7 +336,7 @@ void StoreTile(const AttentionTile& tile, const TileState& s) {
       continue;
     }
     Q* out = const_cast<Q*>(RowOf<Q>(tile.out, tile.group, r));
-    const auto inverse = simd::Set<kLanes>(1.0f / s.sum[r]);
+    const auto inverse = simd::Set<kLanes>(tile.v_scale / s.sum[r]);
     for (int d = 0; d < tile.head_dim; d += kLanes) {
       simd::Store<kLanes>(out + d, simd::Load<kLanes>(acc + d) * inverse);
     }
@@ -351,7 +351,7 @@ template <int kLanes, typename Q, typename C>
 void Attend(const AttentionTile& tile) {
   TileState s = StartTile(tile);
   const bool few = s.rows <= kFewRows<kLanes>;
-  constexpr bool kPaired = sizeof(C) != sizeof(float);
+  constexpr bool kPaired = sizeof(C) == sizeof(BFloat16);
   if (few) {
     PackRows<kLanes, Q>(tile, s);
     if (kPaired) PairRows<kLanes, false>(tile, s.rows, s.q);
@@ -372,7 +372,9 @@ void Attend(const AttentionTile& tile) {
 
 template <int kLanes>
 constexpr AttentionKernels kKernels = {
-    .attend = {{Attend<kLanes, float, float>, Attend<kLanes, float, BFloat16>},
-               {Attend<kLanes, BFloat16, float>, Attend<kLanes, BFloat16, BFloat16>}},
+    .attend = {{Attend<kLanes, float, float>, Attend<kLanes, float, BFloat16>,
+                Attend<kLanes, float, E4M3>},
+               {Attend<kLanes, BFloat16, float>, Attend<kLanes, BFloat16, BFloat16>,
+                Attend<kLanes, BFloat16, E4M3>}},
     .lanes = kLanes,
 };

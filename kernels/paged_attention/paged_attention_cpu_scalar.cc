@@ -1,6 +1,6 @@
 #include "kernels/core/dtype.h"
 #include "kernels/paged_attention/paged_attention_cpu_tile.h"
-#include "kernels/simd/simd.h"
+#include "kernels/simd/e4m3.h"
 
 namespace millrace {
 namespace {

@@ -34,7 +34,8 @@ struct AttentionTile {
   int32_t visible = 0;  // keys that the tile's first query sees; each later one sees one more
   int32_t kv_begin = 0;
   int32_t kv_end = 0;
-  float scale = 0;
+  float scale = 0;           // of scores, the keys' own included
+  float v_scale = 1;         // of the values in the cache
   float* partial = nullptr;  // rows of [accumulator, maximum, sum] instead of `out`, or null
   float* scratch = nullptr;  // AttentionScratchFloats(head_dim)
 };
@@ -42,7 +43,7 @@ struct AttentionTile {
 using AttendFn = void (*)(const AttentionTile&);
 
 struct AttentionKernels {
-  AttendFn attend[2][2];  // [q is bf16][cache is bf16]
+  AttendFn attend[2][3];  // [q is bf16][cache is f32, bf16, E4M3]
   int lanes;              // head_dim must be a multiple
 };
 

@@ -30,16 +30,22 @@ absl::Status CheckPlan(const PagedAttentionCall& call) {
   return absl::OkStatus();
 }
 
-// Whether 16 bytes of any row, from a multiple of 8 elements on, lie aligned.
+// Whether every row starts on 16 bytes.
 bool Aligned(const TensorView& t) {
+  const int64_t elements = 16 / DTypeBytes(t.dtype);
   bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
-  for (int i = 0; i + 1 < t.rank; ++i) aligned &= t.dim(i) <= 1 || t.stride(i) % 8 == 0;
+  for (int i = 0; i + 1 < t.rank; ++i) aligned &= t.dim(i) <= 1 || t.stride(i) % elements == 0;
   return aligned;
 }
 
-bool TakesTensorCores(const PagedAttentionArgs& args) {
-  return args.q.dtype == DType::kBF16 && args.k_cache.dtype == DType::kBF16 && Aligned(args.q) &&
-         Aligned(args.k_cache) && Aligned(args.v_cache) && Aligned(args.out);
+bool IsFp8(const PagedAttentionCall& call) { return call.args.k_cache.dtype == DType::kU8; }
+
+// bf16 queries on a cache of bf16, or of codes whose rows, too, are multiples of 16 bytes.
+bool TakesTensorCores(const PagedAttentionCall& call) {
+  const PagedAttentionArgs& args = call.args;
+  return args.q.dtype == DType::kBF16 && args.k_cache.dtype != DType::kF32 && Aligned(args.q) &&
+         Aligned(args.k_cache) && Aligned(args.v_cache) && Aligned(args.out) &&
+         !(IsFp8(call) && call.plan.shape.head_dim % 16 != 0);
 }
 
 PagedAttentionKernelArgs KernelArgs(const PagedAttentionCall& call) {
@@ -49,6 +55,8 @@ PagedAttentionKernelArgs KernelArgs(const PagedAttentionCall& call) {
           .k_cache = a.k_cache.data,
           .v_cache = a.v_cache.data,
           .out = a.out.data,
+          .k_scale = a.k_scale.as<const float>(),
+          .v_scale = a.v_scale.as<const float>(),
           .page_table = a.page_table.as<int32_t>(),
           .q_token = a.q.stride(0),
           .q_head = a.q.stride(1),
@@ -69,6 +77,11 @@ PagedAttentionKernelArgs KernelArgs(const PagedAttentionCall& call) {
           .scale = a.scale};
 }
 
+PagedCacheType CacheTypeOf(const PagedAttentionArgs& args) {
+  if (args.k_cache.dtype == DType::kU8) return PagedCacheType::kE4M3;
+  return args.k_cache.dtype == DType::kF32 ? PagedCacheType::kF32 : PagedCacheType::kBf16;
+}
+
 cudaError_t RunPlain(const PagedAttentionCall& call, cudaStream_t stream) {
   return LaunchPagedPlain({.common = KernelArgs(call),
                            .q_start = call.args.q_start.as<int32_t>(),
@@ -76,22 +89,29 @@ cudaError_t RunPlain(const PagedAttentionCall& call, cudaStream_t stream) {
                            .tokens = static_cast<int32_t>(call.args.q.dim(0)),
                            .sequences = static_cast<int32_t>(call.plan.kv_len.size()),
                            .q_is_bf16 = call.args.q.dtype == DType::kBF16,
-                           .cache_is_bf16 = call.args.k_cache.dtype == DType::kBF16},
+                           .cache = CacheTypeOf(call.args)},
                           stream);
 }
 
+cudaError_t RunTiles(const PagedAttentionCall& call, const PagedAttentionKernelArgs& args,
+                     cudaStream_t stream) {
+  return IsFp8(call) ? LaunchPagedTilesFp8(args, stream) : LaunchPagedTiles(args, stream);
+}
+
 // The sequences of few queries. The grid holds as many items as any plan of this layout has.
-cudaError_t RunDecode(const PagedAttentionPlan& plan, PagedAttentionKernelArgs args,
+cudaError_t RunDecode(const PagedAttentionCall& call, PagedAttentionKernelArgs args,
                       const char* plan_data, cudaStream_t stream) {
+  const PagedAttentionPlan& plan = call.plan;
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.decode);
   args.items = plan.layout.decode_items;
   args.tile_rows = PagedAttentionDecodeTileRows(plan.shape, plan.decode_queries);
   if (PagedDecodeTakes(args)) {
     const bool large = PagedAttentionLargeBlocks(
         plan.target, plan.shape, static_cast<int64_t>(plan.kv_len.size()), args.tile_rows);
-    return LaunchPagedDecode(args, large, stream);
+    return IsFp8(call) ? LaunchPagedDecodeFp8(args, large, stream)
+                       : LaunchPagedDecode(args, large, stream);
   }
-  return LaunchPagedTiles(args, stream);
+  return RunTiles(call, args, stream);
 }
 
 // Whether sm_90's own kernel, which does not split keys, has tiles enough to be the faster one.
@@ -139,7 +159,7 @@ cudaError_t RunPrefill(const PagedAttentionCall& call, PagedAttentionKernelArgs 
   args.work = reinterpret_cast<const PagedAttentionWork*>(plan_data + plan.layout.prefill);
   args.items = plan.layout.prefill_items;
   args.tile_rows = kAttentionLargeTileRows;
-  return LaunchPagedTiles(args, stream);
+  return RunTiles(call, args, stream);
 }
 
 }  // namespace
@@ -151,14 +171,14 @@ absl::Status PagedAttentionCuda(const OpContext& ctx, const PagedAttentionCall& 
   WorkspaceScope workspace(ctx.workspace);
   ASSIGN_OR_RETURN(void* partials,
                    workspace.Take(PagedAttentionCudaPartialBytes(plan.target, plan.shape)));
-  if (!TakesTensorCores(call.args)) return CudaStatus(RunPlain(call, stream), "PagedAttention");
+  if (!TakesTensorCores(call)) return CudaStatus(RunPlain(call, stream), "PagedAttention");
 
   PagedAttentionKernelArgs args = KernelArgs(call);
   char* plan_data = call.args.plan_data.as<char>();
   args.arrivals = reinterpret_cast<int32_t*>(plan_data + plan.layout.arrivals);
   args.partials = static_cast<float*>(partials);
   cudaError_t error = cudaSuccess;
-  if (plan.layout.decode_items > 0) error = RunDecode(plan, args, plan_data, stream);
+  if (plan.layout.decode_items > 0) error = RunDecode(call, args, plan_data, stream);
   if (error == cudaSuccess && plan.layout.prefill_items > 0) {
     error = RunPrefill(call, args, plan_data, stream);
   }

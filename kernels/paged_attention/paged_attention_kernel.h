@@ -11,12 +11,16 @@
 
 namespace millrace {
 
+enum class PagedCacheType : uint8_t { kF32, kBf16, kE4M3 };
+
 // As PagedAttentionArgs. Strides in elements.
 struct PagedAttentionKernelArgs {
   const void* q = nullptr;
   const void* k_cache = nullptr;
   const void* v_cache = nullptr;
   void* out = nullptr;
+  const float* k_scale = nullptr;  // null: no codes, nothing to scale
+  const float* v_scale = nullptr;
   const int32_t* page_table = nullptr;
   const PagedAttentionWork* work = nullptr;
   int32_t* arrivals = nullptr;  // [slots, kv_heads], zero before and after
@@ -36,8 +40,8 @@ struct PagedAttentionKernelArgs {
   int32_t tile_rows = 0;  // of the partial results
   // Set by LaunchPagedDecode.
   uint32_t k_page_bytes = 0, v_page_bytes = 0;
-  uint32_t chunks_per_page = 0;
-  uint32_t chunk_reciprocal = 0;  // of chunks_per_page, in units of 2^-31, rounded up
+  uint32_t pieces_per_page = 0;   // of 16 keys
+  uint32_t piece_reciprocal = 0;  // of pieces_per_page, in units of 2^-31, rounded up
   float scale_log2 = 0;
   float scale = 0;
 };
@@ -52,15 +56,20 @@ constexpr bool PagedDecodeTakes(const PagedAttentionKernelArgs& args) {
          args.v_page < kLargestPage && args.tile_rows <= 32;
 }
 
-// The work items, one block each and kv head. All bf16; addresses and strides in bytes are
-// multiples of 16. tile_rows is 8, 16 or 32, the last with head sizes up to 128. `large_blocks`: of
-// 16 warps, one to a multiprocessor, instead of 4; needs tile_rows 8 and a head size up to 128.
+// The work items, one block each and kv head. All bf16, or with a cache of codes (E4M3) and its
+// scales; addresses and strides in bytes are multiples of 16. tile_rows is 8, 16 or 32, the last
+// with head sizes up to 128. `large_blocks`: of 16 warps, one to a multiprocessor, instead of 4;
+// needs tile_rows 8 and a head size up to 128.
 cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, bool large_blocks,
                               cudaStream_t stream);
+cudaError_t LaunchPagedDecodeFp8(const PagedAttentionKernelArgs& args, bool large_blocks,
+                                 cudaStream_t stream);
 
 // The same for tiles of up to 64 rows and any page size and head size (a multiple of 8, up to 256).
 // cudaErrorNotSupported where the device lacks the shared memory.
 cudaError_t LaunchPagedTiles(const PagedAttentionKernelArgs& args, cudaStream_t stream);
+// On a cache of codes; the head size is a multiple of 16.
+cudaError_t LaunchPagedTilesFp8(const PagedAttentionKernelArgs& args, cudaStream_t stream);
 
 // Every operand in any dtype and alignment, without a plan. Slow.
 struct PagedPlainArgs {
@@ -70,7 +79,7 @@ struct PagedPlainArgs {
   int32_t tokens = 0;
   int32_t sequences = 0;
   bool q_is_bf16 = false;
-  bool cache_is_bf16 = false;
+  PagedCacheType cache = PagedCacheType::kF32;
 };
 static_assert(std::is_trivially_copyable_v<PagedPlainArgs>);
 cudaError_t LaunchPagedPlain(const PagedPlainArgs& args, cudaStream_t stream);

@@ -1,51 +1,24 @@
 // Decode: up to 8 * kTiles query rows of a kv head against a range of keys, bound by reading the
 // cache. See README.md, "Decode on CUDA".
 //
-// A warp takes chunks of 16 keys in turn with the block's other warps and keeps all of it in
-// registers: S^T = K Q^T, whose A operand is 16 rows of keys as they lie in memory, then
-// O^T += V^T P^T. What a matrix instruction sums over may come in any order as long as both
-// operands agree, so each lane reads 16 bytes at a time and uses them as four operand registers:
-// step p of S pairs element 32 p + 8 t + i of a key with the same element of the query. For V^T
-// the pairs of two keys' values are interleaved by byte permutation.
+// A warp takes chunks of keys in turn with the block's other warps and keeps all of it in
+// registers: for each piece of 16 keys S^T = K Q^T, whose A operand is 16 rows of keys as they lie
+// in memory, then O^T += V^T P^T. What a matrix instruction sums over may come in any order as long
+// as both operands agree, so each lane reads 16 bytes at a time and uses them as operand registers
+// without shuffles. How, depends on the cache: T::Cache::Chunk.
 #ifndef KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_DECODE_CUH_
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_DECODE_CUH_
 
+#include "kernels/paged_attention/paged_attention_kernel_decode_bf16.cuh"
+#include "kernels/paged_attention/paged_attention_kernel_decode_fp8.cuh"
+#include "kernels/paged_attention/paged_attention_kernel_decode_traits.cuh"
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
-#include "kernels/ptx/load.cuh"
-#include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
 
 namespace millrace::decode {
 
-constexpr int kChunk = 16;                        // keys
-constexpr int kSmallWarps = 4, kLargeWarps = 16;  // of a block
-
-// Lane 4 g + t.
-struct Lane {
-  int g, t;
-};
-
-template <int kHeadDim, int kTileCount, int kWarpCount>
-struct Traits {
-  static constexpr int kDim = kHeadDim;
-  static constexpr int kTiles = kTileCount;
-  static constexpr int kWarps = kWarpCount;
-  static constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
-  static constexpr int kHalves = (kDim + 63) / 64;  // and along a value; 96 half fills the second
-  static constexpr int kRows = 8 * kTiles;
-  static constexpr bool kQueriesInRegisters = kTiles == 1 && kDim <= 128 && kWarps == kSmallWarps;
-  // Of a multiprocessor, which bounds the registers: 12 warps of up to 168 in all, 8 where a chunk
-  // takes more, or one block of 16 warps of up to 128.
-  static constexpr int kBlocks = kWarps == kLargeWarps ? 1 : kTiles == 1 && kDim <= 128 ? 3 : 2;
-  static constexpr int kPages = 512;  // of the part that are kept at hand
-
-  struct Shared {
-    uint32_t pages[kPages];
-    uint4 q[kQueriesInRegisters ? 1 : kTiles * kSteps * 32];  // as the lanes use them
-    float2 stats[kWarps][kRows];
-    float sums[kWarps][8][kDim + 4];
-  };
-};
+template <typename T>
+using Chunk = typename T::Cache::template Chunk<T>;
 
 // What a thread works on.
 struct Job {
@@ -55,61 +28,32 @@ struct Job {
   Lane lane;
 };
 
-// 16 keys and their values as they came from memory.
-template <typename T>
-struct Chunk {
-  uint4 k[2][T::kSteps];   // keys g and g + 8
-  uint4 v[4][T::kHalves];  // keys 2t, 2t + 1, 2t + 8, 2t + 9
-};
-
-// Where a lane finds its part of the chunks of one kv head. Pages hold whole chunks, rows are
+// Where a lane finds its part of the pieces of one kv head. Pages hold whole pieces, rows are
 // dense.
 struct Cursor {
   const int32_t* table;
-  const char* k;  // of page 0, chunk 0
+  const char* k;  // of page 0, piece 0
   const char* v;
 };
 
-// Page and chunk in it.
+// Page and piece in it.
 struct Place {
-  uint32_t page, chunk;
+  uint32_t page, piece;
+
+  template <typename T>
+  __device__ __forceinline__ const char* In(const char* head, uint32_t page_bytes) const {
+    constexpr int kPieceBytes = kPieceKeys * T::kDim * T::Cache::kBytes;
+    return head + uint64_t{page} * page_bytes + piece * kPieceBytes;
+  }
 };
 
-__device__ __forceinline__ uint32_t PageIndex(const PagedAttentionKernelArgs& args, int chunk) {
-  return __umulhi(2 * static_cast<uint32_t>(chunk), args.chunk_reciprocal);
+__device__ __forceinline__ uint32_t PageIndex(const PagedAttentionKernelArgs& args, int piece) {
+  return __umulhi(2 * static_cast<uint32_t>(piece), args.piece_reciprocal);
 }
 
 // Entries past a sequence's end are -1, which this never sees but for a wrong plan.
 __device__ __forceinline__ uint32_t LoadPage(const int32_t* table, uint32_t index) {
   return static_cast<uint32_t>(max(__ldg(table + index), 0));
-}
-
-template <typename T>
-__device__ __forceinline__ void LoadKeys(const char* head, uint32_t page_bytes, Place where,
-                                         Chunk<T>& chunk) {
-  constexpr int kRow = T::kDim * 2;  // bytes
-  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
-#pragma unroll
-  for (int i = 0; i < T::kSteps; ++i) {
-    chunk.k[0][i] = LoadStream(p + 64 * i);
-    chunk.k[1][i] = LoadStream(p + 8 * kRow + 64 * i);
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ void LoadValues(const char* head, uint32_t page_bytes, Place where,
-                                           Lane lane, Chunk<T>& chunk) {
-  constexpr int kRow = T::kDim * 2;  // bytes
-  const char* p = head + uint64_t{where.page} * page_bytes + where.chunk * (kChunk * kRow);
-#pragma unroll
-  for (int h = 0; h < T::kHalves; ++h) {
-    const bool inside = T::kDim % 64 == 0 || 64 * h + 8 * lane.g < T::kDim;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const char* from = p + (i % 2 + i / 2 * 8) * kRow + 128 * h;
-      chunk.v[i][h] = inside ? LoadStream(from) : uint4{};
-    }
-  }
 }
 
 // Read where it stands: the compiler would move queries into registers ahead of the loop.
@@ -121,16 +65,12 @@ __device__ __forceinline__ uint4 LoadShared(const uint4* from) {
   return v;
 }
 
-__device__ __forceinline__ const uint32_t* Words(const uint4& v) {
-  return reinterpret_cast<const uint32_t*>(&v);
-}
-
 // The running softmax of a warp: rows 8n + 2t and 8n + 2t + 1 of each tile n, output elements
-// 64 h + 8 g + 2 j and the one after.
+// Chunk::Column(i) and the one after.
 template <typename T>
 struct Accumulator {
   static constexpr int kTiles = T::kTiles;
-  float o[kTiles][T::kHalves * 4][4] = {};
+  float o[kTiles][Chunk<T>::kResults][4] = {};
   float top[kTiles][2];
   float total[kTiles][2] = {};
 
@@ -139,17 +79,23 @@ struct Accumulator {
     for (int n = 0; n < kTiles; ++n) top[n][0] = top[n][1] = -INFINITY;
   }
 
-  // Scores, already masked, become weights: relative to `top`, which follows the maximum only where
-  // that outgrows it by kSlack, so that the sums are seldom rescaled. In powers of two.
-  __device__ __forceinline__ void Weigh(float scale_log2, float (&s)[kTiles][4]) {
-    constexpr float kSlack = 8;
+  // Scores, already masked, become weights: relative to `top`, which follows the maximum, less the
+  // headroom, only where that outgrows it by kSlack, so that the sums are seldom rescaled. In
+  // powers of two.
+  __device__ __forceinline__ void Weigh(float scale_log2, float (&s)[T::kPieces][kTiles][4]) {
+    constexpr float kSlack = 8 + T::Cache::kHeadroom;
     float most[kTiles][2];
     bool grown = false;
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        most[n][i] = fmaxf(s[n][i], s[n][i + 2]) * scale_log2;
+        most[n][i] = fmaxf(s[0][n][i], s[0][n][i + 2]);
+#pragma unroll
+        for (int b = 1; b < T::kPieces; ++b) {
+          most[n][i] = fmaxf(most[n][i], fmaxf(s[b][n][i], s[b][n][i + 2]));
+        }
+        most[n][i] *= scale_log2;
         grown |= most[n][i] > top[n][i] + kSlack;
       }
     }
@@ -158,8 +104,12 @@ struct Accumulator {
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[n][i] = Exp2(fmaf(s[n][i], scale_log2, -Base(top[n][i % 2])));
-        total[n][i % 2] += s[n][i];
+        const float base = Base(top[n][i % 2]);
+#pragma unroll
+        for (int b = 0; b < T::kPieces; ++b) {
+          s[b][n][i] = Exp2(fmaf(s[b][n][i], scale_log2, -base));
+          total[n][i % 2] += s[b][n][i];
+        }
       }
     }
   }
@@ -176,7 +126,7 @@ struct Accumulator {
         float& m = most[n][i];
 #pragma unroll
         for (int x = 4; x < 32; x *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
-        m = fmaxf(m, top[n][i]);
+        m = fmaxf(m - T::Cache::kHeadroom, top[n][i]);
         const float by = Exp2(top[n][i] - Base(m));
         top[n][i] = m;
         total[n][i] *= by;
@@ -188,42 +138,28 @@ struct Accumulator {
       }
     }
   }
-
-  // O^T += V^T P^T, with the weights of each tile as b0, b1.
-  __device__ __forceinline__ void AddValues(const Chunk<T>& chunk, const uint32_t (&p)[kTiles][2]) {
-#pragma unroll
-    for (int h = 0; h < T::kHalves; ++h) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const uint32_t x0 = Words(chunk.v[0][h])[j], x1 = Words(chunk.v[1][h])[j];
-        const uint32_t y0 = Words(chunk.v[2][h])[j], y1 = Words(chunk.v[3][h])[j];
-        const uint32_t a0 = __byte_perm(x0, x1, 0x5410), a1 = __byte_perm(x0, x1, 0x7632);
-        const uint32_t a2 = __byte_perm(y0, y1, 0x5410), a3 = __byte_perm(y0, y1, 0x7632);
-#pragma unroll
-        for (int n = 0; n < kTiles; ++n) MmaBf16(o[n][h * 4 + j], a0, a1, a2, a3, p[n][0], p[n][1]);
-      }
-    }
-  }
 };
 
-// Scores of keys that a row does not see become -inf; values past the part's last key become 0,
-// since a weight of 0 does not hide a NaN. `first`: key of the chunk.
+// Scores of keys that a row does not see, or that are not of the part, become -inf; values past the
+// part's last key become 0, since a weight of 0 does not hide a NaN. `first`: key of the chunk.
 template <typename T>
-__device__ __forceinline__ void Mask(const Job& job, int first, float (&s)[T::kTiles][4],
-                                     Chunk<T>& chunk) {
+__device__ __forceinline__ void Mask(const Job& job, int first,
+                                     float (&s)[T::kPieces][T::kTiles][4], Chunk<T>& chunk) {
 #pragma unroll
-  for (int n = 0; n < T::kTiles; ++n) {
+  for (int b = 0; b < T::kPieces; ++b) {
+    const int left = first + b * kPieceKeys;
+#pragma unroll
+    for (int n = 0; n < T::kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int visible = job.work.visible + (8 * n + 2 * job.lane.t + i % 2) / job.args.group;
+        if (left + job.lane.g + i / 2 * 8 >= min(visible, job.work.kv_end)) s[b][n][i] = -INFINITY;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int visible = job.work.visible + (8 * n + 2 * job.lane.t + i % 2) / job.args.group;
-      if (first + job.lane.g + i / 2 * 8 >= visible) s[n][i] = -INFINITY;
+      if (left + 2 * job.lane.t + i % 2 + i / 2 * 8 >= job.work.kv_end) chunk.ClearValue(b, i);
     }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (first + 2 * job.lane.t + i % 2 + i / 2 * 8 < job.work.kv_end) continue;
-#pragma unroll
-    for (auto& v : chunk.v[i]) v = {};
   }
 }
 
@@ -258,6 +194,7 @@ __device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
   constexpr int kColumns = T::kDim / 4;
   const int warp = threadIdx.x / 32;
   const PartialTile part = PartOf(args, work, head, work.part);
+  const float v_scale = ScaleOf(args.v_scale, head);
 #pragma unroll
   for (int n = 0; n < T::kTiles; ++n) {
 #pragma unroll
@@ -269,8 +206,8 @@ __device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
     }
     if (n > 0) __syncthreads();  // the tile before has been read
 #pragma unroll
-    for (int i = 0; i < T::kHalves * 4; ++i) {
-      const int d = 64 * (i / 4) + 8 * lane.g + 2 * (i % 4);
+    for (int i = 0; i < Chunk<T>::kResults; ++i) {
+      const int d = Chunk<T>::Column(i, lane);
       if (T::kDim % 64 != 0 && d >= T::kDim) continue;
       const float(&o)[4] = acc.o[n][i];
       *reinterpret_cast<float2*>(&shared.sums[warp][2 * lane.t][d]) = {o[0], o[2]};
@@ -282,7 +219,7 @@ __device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
       const int r = i / kColumns, d = i % kColumns * 4;
       const Joined joined = JoinWarps<T>(shared, n, r, d);
       if (work.parts == 1) {
-        StoreScaled(joined.sum, 1 / joined.total, OutRow(args, work, head, 8 * n + r) + d);
+        StoreScaled(joined.sum, v_scale / joined.total, OutRow(args, work, head, 8 * n + r) + d);
       } else {
         *reinterpret_cast<float4*>(part.sums + (8 * n + r) * T::kDim + d) = joined.sum;
         if (d == 0) part.stats[8 * n + r] = {joined.top, joined.total};
@@ -295,23 +232,68 @@ __device__ __forceinline__ void Finish(const Job& job, Accumulator<T>& acc,
 template <typename T>
 __device__ __forceinline__ Cursor CursorOf(const Job& job) {
   const auto& [args, work, head, lane] = job;
+  constexpr int kBytes = T::Cache::kBytes;
   Cursor at;
   at.table = args.page_table + work.sequence * args.table_row;
-  at.k = static_cast<const char*>(args.k_cache) +
-         2 * (head * args.k_head + lane.g * T::kDim + 8 * lane.t);
-  at.v = static_cast<const char*>(args.v_cache) +
-         2 * (head * args.v_head + 2 * lane.t * T::kDim + 8 * lane.g);
+  at.k = static_cast<const char*>(args.k_cache) + kBytes * (head * args.k_head) +
+         Chunk<T>::KeyOffset(lane);
+  at.v = static_cast<const char*>(args.v_cache) + kBytes * (head * args.v_head) +
+         Chunk<T>::ValueOffset(lane);
   return at;
 }
 
-// Row 8 n + g of the queries, elements 32 p + 8 t and on.
+// Step p of row 8 n + g of the queries.
+template <typename T>
 __device__ __forceinline__ uint4 LoadQuery(const Job& job, int n, int p) {
   const auto& [args, work, head, lane] = job;
   const int r = min(8 * n + lane.g, work.queries * args.group - 1);
   const auto* q = static_cast<const __nv_bfloat16*>(args.q) +
                   (work.token + r / args.group) * args.q_token +
                   (head * args.group + r % args.group) * args.q_head;
-  return __ldg(reinterpret_cast<const uint4*>(q + 32 * p + 8 * lane.t));
+  return Chunk<T>::Query(__ldg(reinterpret_cast<const uint4*>(q + Chunk<T>::QueryColumn(p, lane))));
+}
+
+// Finds the pieces of a part. The pages of its first T::kPages pages are at hand in shared memory.
+template <typename T>
+struct Finder {
+  const Job& job;
+  const Cursor& at;
+  const typename T::Shared& shared;
+  uint32_t first_page;
+
+  __device__ __forceinline__ Place Find(int piece) const {
+    const uint32_t page = PageIndex(job.args, piece), near = page - first_page;
+    return {near < T::kPages ? shared.pages[near] : LoadPage(at.table, page),
+            static_cast<uint32_t>(piece) - page * job.args.pieces_per_page};
+  }
+  // Before shared memory holds them.
+  __device__ __forceinline__ Place FindInTable(int piece) const {
+    const uint32_t page = PageIndex(job.args, piece);
+    return {LoadPage(at.table, page),
+            static_cast<uint32_t>(piece) - page * job.args.pieces_per_page};
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ void LoadKeys(const Job& job, const Cursor& at,
+                                         const Place (&where)[T::kPieces], int pieces,
+                                         Chunk<T>& chunk) {
+#pragma unroll
+  for (int b = 0; b < T::kPieces; ++b) {
+    if (b >= pieces) break;
+    chunk.LoadKeys(where[b].template In<T>(at.k, job.args.k_page_bytes), b, job.lane);
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void LoadValues(const Job& job, const Cursor& at,
+                                           const Place (&where)[T::kPieces], int pieces,
+                                           Chunk<T>& chunk) {
+#pragma unroll
+  for (int b = 0; b < T::kPieces; ++b) {
+    if (b >= pieces) break;
+    chunk.LoadValues(where[b].template In<T>(at.v, job.args.v_page_bytes), b, job.lane);
+  }
 }
 
 template <typename T>
@@ -319,7 +301,7 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
     PagedDecode(const __grid_constant__ PagedAttentionKernelArgs args) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto& shared = *reinterpret_cast<typename T::Shared*>(memory);
-  constexpr int kStride = T::kWarps;  // chunks from a warp's one to its next
+  constexpr int kStride = T::kWarps * T::kPieces;  // pieces from a warp's chunk to its next
   const int warp = threadIdx.x / 32, index = threadIdx.x % 32;
   const Lane lane = {index / 4, index % 4};
   const int item = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;
@@ -332,73 +314,83 @@ __global__ void __launch_bounds__(T::kWarps * 32, T::kBlocks)
   const Job job = {args, work, head, lane};
   const Cursor at = CursorOf<T>(job);
   Chunk<T> chunk;
-  int c = work.kv_begin / kChunk + warp;
-  const int end = (work.kv_end + kChunk - 1) / kChunk;
-  const uint32_t first_page = PageIndex(args, work.kv_begin / kChunk);
-  const auto find = [&](int of) -> Place {
-    const uint32_t page = PageIndex(args, of), near = page - first_page;
-    return {near < T::kPages ? shared.pages[near] : LoadPage(at.table, page),
-            static_cast<uint32_t>(of) - page * args.chunks_per_page};
-  };
-  Place where = {};
-  if (c < end) {
-    const uint32_t page = PageIndex(args, c);
-    where = {LoadPage(at.table, page), static_cast<uint32_t>(c) - page * args.chunks_per_page};
+  int c = work.kv_begin / kPieceKeys + warp * T::kPieces;
+  const int end = (work.kv_end + kPieceKeys - 1) / kPieceKeys;
+  const Finder<T> finder = {job, at, shared, PageIndex(args, work.kv_begin / kPieceKeys)};
+  Place where[T::kPieces] = {};
+#pragma unroll
+  for (int b = 0; b < T::kPieces; ++b) {
+    if (c + b < end) where[b] = finder.FindInTable(c + b);
   }
+  const float scale_log2 = args.scale_log2 * ScaleOf(args.k_scale, head);
   // Keys of earlier steps are there already; those of this step only after the wait.
-  const bool settled = c < end && (c + 1) * kChunk <= work.settled;
+  const bool settled = c < end && min(c + T::kPieces, end) * kPieceKeys <= work.settled;
   if (settled) {
-    LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
-    LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
+    LoadKeys<T>(job, at, where, end - c, chunk);
+    LoadValues<T>(job, at, where, end - c, chunk);
   }
   for (uint32_t i = threadIdx.x;
-       i < T::kPages && first_page + i <= PageIndex(args, max(end, 1) - 1); i += T::kWarps * 32) {
-    shared.pages[i] = LoadPage(at.table, first_page + i);
+       i < T::kPages && finder.first_page + i <= PageIndex(args, max(end, 1) - 1);
+       i += T::kWarps * 32) {
+    shared.pages[i] = LoadPage(at.table, finder.first_page + i);
   }
   WaitForPriorGrid();
   StartNextGrid();
-  if (!settled && c < end) {
-    LoadKeys<T>(at.k, args.k_page_bytes, where, chunk);
-    LoadValues<T>(at.v, args.v_page_bytes, where, lane, chunk);
+  if (!settled) {
+    LoadKeys<T>(job, at, where, end - c, chunk);
+    LoadValues<T>(job, at, where, end - c, chunk);
   }
   uint4 q[T::kSteps];
   if constexpr (T::kQueriesInRegisters) {
 #pragma unroll
-    for (int p = 0; p < T::kSteps; ++p) q[p] = LoadQuery(job, 0, p);
+    for (int p = 0; p < T::kSteps; ++p) q[p] = LoadQuery<T>(job, 0, p);
   } else {
     for (int i = warp; i < T::kTiles * T::kSteps; i += T::kWarps) {
-      shared.q[i * 32 + index] = LoadQuery(job, i / T::kSteps, i % T::kSteps);
+      shared.q[i * 32 + index] = LoadQuery<T>(job, i / T::kSteps, i % T::kSteps);
     }
   }
   __syncthreads();
 
-  const int masked = work.visible / kChunk;  // from this chunk on rows do not see all keys
+  // Up to this piece rows see all keys.
+  const int unmasked = min(work.visible, work.kv_end) / kPieceKeys;
   Accumulator<T> acc;
   for (; c < end; c += kStride) {
-    float s[T::kTiles][4] = {};
+    float s[T::kPieces][T::kTiles][4] = {};
 #pragma unroll
-    for (int p = 0; p < T::kSteps; ++p) {
-      const uint4 k0 = chunk.k[0][p], k1 = chunk.k[1][p];
+    for (int b = 0; b < T::kPieces; ++b) {
 #pragma unroll
-      for (int n = 0; n < T::kTiles; ++n) {
-        const uint4 b =
-            T::kQueriesInRegisters ? q[p] : LoadShared(&shared.q[(n * T::kSteps + p) * 32 + index]);
-        MmaBf16(s[n], k0.x, k1.x, k0.y, k1.y, b.x, b.y);
-        MmaBf16(s[n], k0.z, k1.z, k0.w, k1.w, b.z, b.w);
+      for (int p = 0; p < T::kSteps; ++p) {
+#pragma unroll
+        for (int n = 0; n < T::kTiles; ++n) {
+          chunk.Score(b, p,
+                      T::kQueriesInRegisters
+                          ? q[p]
+                          : LoadShared(&shared.q[(n * T::kSteps + p) * 32 + index]),
+                      s[b][n]);
+        }
       }
     }
-    const bool more = c + kStride < end;
-    if (more) LoadKeys<T>(at.k, args.k_page_bytes, find(c + kStride), chunk);
-    if (c >= masked) Mask<T>(job, c * kChunk, s, chunk);
-    acc.Weigh(args.scale_log2, s);
-    uint32_t p[T::kTiles][2];
+    const int next = c + kStride;
+    if (next < end) {
 #pragma unroll
-    for (int n = 0; n < T::kTiles; ++n) {
-      p[n][0] = TransposeMatrix(PackBf16(s[n][0], s[n][1]));
-      p[n][1] = TransposeMatrix(PackBf16(s[n][2], s[n][3]));
+      for (int b = 0; b < T::kPieces; ++b) {
+        if (next + b < end) where[b] = finder.Find(next + b);
+      }
+      LoadKeys<T>(job, at, where, end - next, chunk);
     }
-    acc.AddValues(chunk, p);
-    if (more) LoadValues<T>(at.v, args.v_page_bytes, find(c + kStride), lane, chunk);
+    if (c + T::kPieces > unmasked) Mask<T>(job, c * kPieceKeys, s, chunk);
+    acc.Weigh(scale_log2, s);
+#pragma unroll
+    for (int b = 0; b < T::kPieces; ++b) {
+      uint32_t p[T::kTiles][2];
+#pragma unroll
+      for (int n = 0; n < T::kTiles; ++n) {
+        p[n][0] = TransposeMatrix(Chunk<T>::Pack(s[b][n][0], s[b][n][1]));
+        p[n][1] = TransposeMatrix(Chunk<T>::Pack(s[b][n][2], s[b][n][3]));
+      }
+      chunk.AddValues(b, p, acc.o);
+    }
+    if (next < end) LoadValues<T>(job, at, where, end - next, chunk);
   }
   Finish<T>(job, acc, shared);
 }

@@ -20,6 +20,11 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
+// What 1 in a head's cache stands for.
+__device__ __forceinline__ float ScaleOf(const float* scales, int kv_head) {
+  return scales == nullptr ? 1 : __ldg(scales + kv_head);
+}
+
 // x / n for 0 <= x < 2^24 and n <= 256 without a division on the device: n's reciprocal in units
 // of 2^-32, rounded up.
 struct Divisor {
@@ -147,7 +152,7 @@ __device__ __forceinline__ void JoinParts(const PagedAttentionKernelArgs& args,
         }
       }
       if (d0 + 4 * lane < args.head_dim) {
-        StoreScaled(sum, 1 / total, OutRow(args, work, head, r) + d);
+        StoreScaled(sum, ScaleOf(args.v_scale, head) / total, OutRow(args, work, head, r) + d);
       }
     }
   }

@@ -1,6 +1,9 @@
 // Attention in f32 for operands that the other kernels do not take. One block a token and query
 // head; its warps take keys in turn, the elements of a row lie along the lanes.
+#include <cuda_fp16.h>
+
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
+#include "kernels/ptx/e4m3.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 
@@ -13,6 +16,9 @@ constexpr int kPerLane = kMaxDim / 32;
 
 __device__ __forceinline__ float Widen(float x) { return x; }
 __device__ __forceinline__ float Widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float Widen(E4M3 x) {
+  return __half2float(__ushort_as_half(static_cast<uint16_t>(WidenE4M3Pair(x.bits))));
+}
 __device__ __forceinline__ void Narrow(float x, float* to) { *to = x; }
 __device__ __forceinline__ void Narrow(float x, __nv_bfloat16* to) { *to = __float2bfloat16(x); }
 
@@ -68,6 +74,8 @@ __global__ void __launch_bounds__(kWarps * 32)
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) q[i] = lane + 32 * i < dim ? Widen(q_row[lane + 32 * i]) : 0;
 
+  const float k_scale = ScaleOf(args.k_scale, kv_head);
+  const float v_scale = ScaleOf(args.v_scale, kv_head);
   Softmax softmax;
   for (int key = warp; key < visible; key += kWarps) {
     const int64_t page = table[key / args.page_tokens], offset = key % args.page_tokens;
@@ -79,7 +87,8 @@ __global__ void __launch_bounds__(kWarps * 32)
     }
 #pragma unroll
     for (int x = 16; x > 0; x /= 2) dot += __shfl_xor_sync(~0u, dot, x);
-    softmax.Add(dot * args.scale, v_head + page * args.v_page + offset * args.v_token, dim);
+    softmax.Add(dot * (args.scale * k_scale), v_head + page * args.v_page + offset * args.v_token,
+                dim);
   }
   joined[warp][lane] = softmax;
   __syncthreads();
@@ -96,14 +105,16 @@ __global__ void __launch_bounds__(kWarps * 32)
   Q* out = static_cast<Q*>(args.out) + token * args.out_token + head * args.out_head;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    if (lane + 32 * i < dim) Narrow(o[i] / total, out + lane + 32 * i);
+    if (lane + 32 * i < dim) Narrow(o[i] * (v_scale / total), out + lane + 32 * i);
   }
 }
 
 using Kernel = void (*)(PagedPlainArgs);
-constexpr Kernel kKernels[2][2] = {
-    {PagedPlain<float, float>, PagedPlain<float, __nv_bfloat16>},
-    {PagedPlain<__nv_bfloat16, float>, PagedPlain<__nv_bfloat16, __nv_bfloat16>},
+// By dtype of the queries (f32, bf16) and of the cache (f32, bf16, E4M3).
+constexpr Kernel kKernels[2][3] = {
+    {PagedPlain<float, float>, PagedPlain<float, __nv_bfloat16>, PagedPlain<float, E4M3>},
+    {PagedPlain<__nv_bfloat16, float>, PagedPlain<__nv_bfloat16, __nv_bfloat16>,
+     PagedPlain<__nv_bfloat16, E4M3>},
 };
 
 }  // namespace
@@ -112,7 +123,7 @@ cudaError_t LaunchPagedPlain(const PagedPlainArgs& args, cudaStream_t stream) {
   const int heads = args.common.kv_heads * args.common.group;
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(args.tokens * heads)),
                              .block = dim3(kWarps * 32)};
-  return Launch(kKernels[args.q_is_bf16][args.cache_is_bf16], shape, stream, args);
+  return Launch(kKernels[args.q_is_bf16][static_cast<int>(args.cache)], shape, stream, args);
 }
 
 }  // namespace millrace

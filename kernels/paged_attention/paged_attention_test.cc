@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "kernels/lowp/small_float.h"
 #include "kernels/paged_attention/paged_attention_cases.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -14,6 +15,7 @@
 namespace millrace {
 namespace {
 
+constexpr double kNaNCode = 0xff;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 PagedAttentionTarget TargetOf(const Device& device) {
@@ -41,11 +43,22 @@ class PlanData {
   std::unique_ptr<GuardedTensor> data_;
 };
 
+// Whether the GPU's faster kernels may take the case: bf16 queries, rows on 16 bytes.
+bool IsAligned(const PagedAttentionCase& c) {
+  return c.query == DType::kBF16 && c.cache != DType::kF32;
+}
+
+// Elements after each row of the cache. Some kernels want none.
+int64_t PaddingOf(const PagedAttentionCase& c) { return IsAligned(c) ? 0 : 8; }
+
 // The tensors of one call. Pages are dealt in random order; cache rows that no sequence owns, and
 // those past a sequence's end, are NaN.
 class Batch {
  public:
-  Batch(Device& device, const PagedAttentionCase& c, uint64_t seed) : case_(c), device_(device) {
+  Batch(Device& device, const PagedAttentionCase& c, uint64_t seed)
+      : Batch(device, c, seed, PaddingOf(c)) {}
+  Batch(Device& device, const PagedAttentionCase& c, uint64_t seed, int64_t cache_padding)
+      : case_(c), device_(device) {
     TestRng rng(seed);
     for (const AttentionSequence& s : c.sequences) {
       starts_.push_back(starts_.back() + s.queries);
@@ -55,10 +68,14 @@ class Batch {
     }
     DealPages(rng);
     const int64_t n = c.shape.kv_heads, d = c.shape.head_dim;
-    k_ = Cache(rng, n, d);
-    v_ = Cache(rng, n, d);
-    // All bf16: rows on 16 bytes, which the GPU's faster kernels want.
-    const bool aligned = c.query == DType::kBF16 && c.cache == DType::kBF16;
+    // Heads differ, so that another's scale shows.
+    k_scale_ = std::make_unique<GuardedTensor>(device, DType::kF32, std::vector<int64_t>{n});
+    v_scale_ = std::make_unique<GuardedTensor>(device, DType::kF32, std::vector<int64_t>{n});
+    k_scale_->SetUniform(rng, 0.004, 0.2);
+    v_scale_->SetUniform(rng, 0.004, 0.2);
+    k_ = Cache(rng, *k_scale_, cache_padding);
+    v_ = Cache(rng, *v_scale_, cache_padding);
+    const bool aligned = IsAligned(c);
     q_ = std::make_unique<GuardedTensor>(
         device, c.query, std::vector<int64_t>{starts_.back(), c.shape.q_heads, d}, aligned ? 8 : 3);
     q_->SetNormal(rng);
@@ -72,15 +89,19 @@ class Batch {
   }
 
   PagedAttentionArgs Args() const {
-    return {.q = q_->view(),
-            .k_cache = k_->view(),
-            .v_cache = v_->view(),
-            .page_table = page_table_->view(),
-            .q_start = q_start_->view(),
-            .kv_len = kv_len_->view(),
-            .out = out_->view(),
-            .scale = 0.17f,
-            .plan_data = plan_data_->view()};
+    PagedAttentionArgs args = {.q = q_->view(),
+                               .k_cache = k_->view(),
+                               .v_cache = v_->view(),
+                               .page_table = page_table_->view(),
+                               .q_start = q_start_->view(),
+                               .kv_len = kv_len_->view(),
+                               .out = out_->view(),
+                               .scale = 0.17f,
+                               .plan_data = plan_data_->view()};
+    if (case_.cache != DType::kU8) return args;
+    args.k_scale = k_scale_->view();
+    args.v_scale = v_scale_->view();
+    return args;
   }
 
   PagedAttentionPlan Plan() const {
@@ -91,7 +112,8 @@ class Batch {
 
   // From the formula, in double.
   std::vector<double> Oracle() const {
-    const std::vector<double> q = q_->Get(), k = k_->Get(), v = v_->Get();
+    const std::vector<double> q = q_->Get();
+    const std::vector<double> k = Held(*k_, *k_scale_), v = Held(*v_, *v_scale_);
     const int64_t heads = case_.shape.q_heads, d = case_.shape.head_dim;
     std::vector<double> out(q.size());
     for (size_t b = 0; b < lengths_.size(); ++b) {
@@ -147,20 +169,38 @@ class Batch {
     }
   }
 
-  std::unique_ptr<GuardedTensor> Cache(TestRng& rng, int64_t n, int64_t d) {
+  std::unique_ptr<GuardedTensor> Cache(TestRng& rng, const GuardedTensor& scale, int64_t padding) {
+    const int64_t n = case_.shape.kv_heads, d = case_.shape.head_dim;
     auto cache = std::make_unique<GuardedTensor>(
-        device_, case_.cache, std::vector<int64_t>{pages_, n, case_.page_tokens, d}, 8);
-    std::vector<double> values(static_cast<size_t>(cache->size()), kNaN);
+        device_, case_.cache, std::vector<int64_t>{pages_, n, case_.page_tokens, d}, padding);
+    const std::vector<double> scales = scale.Get();
+    const bool codes = case_.cache == DType::kU8;
+    std::vector<double> values(static_cast<size_t>(cache->size()), codes ? kNaNCode : kNaN);
     for (size_t b = 0; b < lengths_.size(); ++b) {
       for (int64_t j = 0; j < lengths_[b]; ++j) {
         for (int64_t h = 0; h < n; ++h) {
           double* row = values.data() + CacheRow(static_cast<int64_t>(b), j, h);
-          for (int64_t i = 0; i < d; ++i) row[i] = rng.Normal();
+          for (int64_t i = 0; i < d; ++i) {
+            row[i] = rng.Normal();
+            if (codes) row[i] = EncodeE4M3(row[i] / scales[static_cast<size_t>(h)]);
+          }
         }
       }
     }
     cache->Set(values);
     return cache;
+  }
+
+  // What a cache holds.
+  std::vector<double> Held(const GuardedTensor& cache, const GuardedTensor& scale) const {
+    std::vector<double> values = cache.Get();
+    if (case_.cache != DType::kU8) return values;
+    const std::vector<double> scales = scale.Get();
+    const auto head = static_cast<size_t>(case_.page_tokens * case_.shape.head_dim);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = kE4M3Values[static_cast<size_t>(values[i])] * scales[i / head % scales.size()];
+    }
+    return values;
   }
 
   std::unique_ptr<GuardedTensor> Ints(const std::vector<int32_t>& values,
@@ -199,6 +239,7 @@ class Batch {
   std::vector<int32_t> table_;
   int64_t max_pages_ = 1, pages_ = 0;
   std::unique_ptr<GuardedTensor> q_, k_, v_, out_, q_start_, kv_len_, page_table_;
+  std::unique_ptr<GuardedTensor> k_scale_, v_scale_;
   std::unique_ptr<PlanData> plan_data_;
 };
 
@@ -216,14 +257,16 @@ std::vector<PagedAttentionCase> CasesOfEachPath() {
       if (std::string(c.name) == name) cases.push_back(c);
     }
   }
+  const std::vector<PagedAttentionCase> on_codes = OnFp8(cases);
+  cases.insert(cases.end(), on_codes.begin(), on_codes.end());
   return cases;
 }
 
 // A score is a sum of D products of size 1, and a weight is off by as much as its score; outputs in
 // bf16 add half a unit in their last place. The GPU's bf16 kernels round weights too: off by 2^-9
-// of itself each, of which a few dominate.
+// of itself each, of which a few dominate, or by 2^-12 where the cache holds codes.
 Tolerance ToleranceOf(const PagedAttentionCase& c, DeviceType device) {
-  if (device == DeviceType::kCuda && c.query == DType::kBF16 && c.cache == DType::kBF16) {
+  if (device == DeviceType::kCuda && IsAligned(c)) {
     return {.absolute = 5e-3, .relative = 1.0 / 128};
   }
   const double f32 = 3e-6 * std::max(1.0, c.shape.head_dim / 64.0);
@@ -279,6 +322,30 @@ TEST_P(PagedAttentionTest, MatchesTheFormulaInBFloat16) {
     SCOPED_TRACE(c.name);
     Batch batch(device(), c, 28);
     ExpectRight(batch, c);
+    // Rows apart, which goes to other kernels.
+    if (device().type() != DeviceType::kCuda) continue;
+    Batch padded(device(), c, 28, 8);
+    ExpectRight(padded, c);
+  }
+}
+
+TEST_P(PagedAttentionTest, MatchesTheFormulaOnCodes) {
+  for (const PagedAttentionCase& c : OnFp8(AwkwardCases())) {
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 31);
+    ExpectRight(batch, c);
+  }
+}
+
+TEST_P(PagedAttentionTest, MatchesTheFormulaOnCodesWithBFloat16Queries) {
+  if (device().type() == DeviceType::kCpu && GetParam().threads != 3) return;
+  for (const PagedAttentionCase& c : Fp8Cases()) {
+    SCOPED_TRACE(c.name);
+    Batch batch(device(), c, 32);
+    ExpectRight(batch, c);
+    if (device().type() != DeviceType::kCuda) continue;
+    Batch padded(device(), c, 32, 16);
+    ExpectRight(padded, c);
   }
 }
 
@@ -287,8 +354,12 @@ TEST_P(PagedAttentionTest, TheWrittenPlanDecidesOnCuda) {
   if (device().type() != DeviceType::kCuda) return;
   const std::vector<std::vector<AttentionSequence>> steps = {
       {{1, 5}, {1, 9}, {1, 1}}, {{1, 3000}, {1, 1}, {0, 0}}, {{1, 700}, {1, 900}, {1, 4000}}};
-  for (const PagedAttentionShape shape : {PagedAttentionShape{8, 2, 128}, {4, 2, 72}}) {
-    const PagedAttentionCase captured{"", shape, 16, steps[0], DType::kBF16, DType::kBF16};
+  const PagedAttentionShape shape{8, 2, 128}, odd{4, 2, 72};
+  for (const PagedAttentionCase& captured : {
+           PagedAttentionCase{"", shape, 16, steps[0], DType::kBF16, DType::kBF16},
+           PagedAttentionCase{"", odd, 16, steps[0], DType::kBF16, DType::kBF16},
+           PagedAttentionCase{"", shape, 16, steps[0], DType::kU8, DType::kBF16},
+       }) {
     const PagedAttentionPlan plan = Batch(device(), captured, 29).Plan();
     for (const auto& step : steps) {
       PagedAttentionCase c = captured;
@@ -391,11 +462,12 @@ TEST_P(PagedAttentionTest, LargeScoresDoNotOverflow) {
 
 TEST_P(PagedAttentionTest, NaNStaysInItsSequenceAndBeforeItsTile) {
   // Sequence 1's key 100 is NaN: its queries from 100 on, and nothing of sequence 0.
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    PagedAttentionCase c{"", {2, 1, 64}, 16, {{1, 200}, {200, 200}}, dtype, dtype};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kU8}) {
+    const DType query = dtype == DType::kU8 ? DType::kBF16 : dtype;
+    PagedAttentionCase c{"", {2, 1, 64}, 16, {{1, 200}, {200, 200}}, dtype, query};
     Batch batch(device(), c, 23);
     std::vector<double> k = batch.k().Get();
-    k[static_cast<size_t>(batch.CacheRow(1, 100, 0))] = kNaN;
+    k[static_cast<size_t>(batch.CacheRow(1, 100, 0))] = dtype == DType::kU8 ? kNaNCode : kNaN;
     batch.k().Set(k);
     ASSERT_TRUE(batch.Run(ctx()).ok());
     const std::vector<double> got = batch.out().Get();
@@ -425,6 +497,13 @@ TEST_P(PagedAttentionTest, RefusesWhatDoesNotFit) {
   args = good;
   args.v_cache.dtype = DType::kBF16;
   ExpectRefused(plan, args, "PagedAttention: v_cache has dtype bfloat16, want float32");
+  args = good;
+  GuardedTensor scale(device(), DType::kF32, {2});
+  args.k_scale = args.v_scale = scale.view();
+  ExpectRefused(plan, args, "PagedAttention: k_scale and v_scale belong to a cache of uint8");
+  args.k_cache.dtype = args.v_cache.dtype = DType::kU8;
+  args.v_scale.dims[0] = 1;
+  ExpectRefused(plan, args, "PagedAttention: v_scale.dim(0) = 1, want 2");
   args = good;
   args.out = good.out.Cols(0, 8);
   ExpectRefused(plan, args, "PagedAttention: out.dim(2) = 8, want 16");

@@ -16,6 +16,22 @@ __device__ __forceinline__ uint4 LoadStream(const void* from) {
   return v;
 }
 
+// 1, 2 or 4 words, likewise, aligned to their size.
+template <int kWords>
+__device__ __forceinline__ void LoadStreamWords(const void* from, uint32_t* to) {
+  static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  if constexpr (kWords == 4) {
+    const uint4 v = LoadStream(from);
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+  } else if constexpr (kWords == 2) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "l"(from));
+  } else {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+  }
+}
+
 // 16 bytes, 16-byte aligned, by a load that the compiler leaves where it stands: hoisted to the top
 // of an unrolled loop, such loads would take the registers that streamed data needs. Stays after
 // WaitForPriorGrid(); says nothing of the kernel's own stores.

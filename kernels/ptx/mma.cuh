@@ -55,6 +55,25 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
+// Two floats rounded to f16, `low` in the low half.
+__device__ __forceinline__ uint32_t PackF16(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// The same, what is larger becoming the largest f16, 65504.
+__device__ __forceinline__ uint32_t PackF16Saturated(float low, float high) {
+  uint32_t packed;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// Two bf16 as f16: exact but for numbers beyond 65504, which become that, and below 2^-14.
+__device__ __forceinline__ uint32_t Bf16ToF16(uint32_t pair) {
+  return PackF16Saturated(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
 }  // namespace millrace
 
 #endif  // KERNELS_PTX_MMA_CUH_

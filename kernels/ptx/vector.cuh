@@ -1,4 +1,5 @@
-// Elements of f32 and bf16 in device code: several of them as one word, and their values as floats.
+// Elements of f32, bf16 and E4M3 in device code: several of them as one word, and their values as
+// floats.
 #ifndef KERNELS_PTX_VECTOR_CUH_
 #define KERNELS_PTX_VECTOR_CUH_
 
@@ -7,15 +8,19 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/ptx/e4m3.cuh"
+
 namespace millrace {
 
-// kWidth elements of T (float or __nv_bfloat16) as they lie in memory: 2, 4 or 16 bytes. Kept
-// packed, because a compiler that sees single bf16 elements may give each a register of its own.
+// kWidth elements of T (float, __nv_bfloat16 or E4M3) as they lie in memory: a single one, 16
+// bytes, or 8 codes. Kept packed, because a compiler that sees single bf16 elements may give each a
+// register of its own.
 template <typename T, int kWidth>
 struct Vec {
   static constexpr int kBytes = static_cast<int>(sizeof(T)) * kWidth;
-  using Raw =
-      std::conditional_t<kBytes == 16, uint4, std::conditional_t<kBytes == 4, uint32_t, uint16_t>>;
+  template <int kSize, typename Word, typename Else>
+  using Sized = std::conditional_t<kBytes == kSize, Word, Else>;
+  using Raw = Sized<16, uint4, Sized<8, uint2, Sized<4, uint32_t, Sized<2, uint16_t, uint8_t>>>>;
   static_assert(sizeof(Raw) == kBytes);
   Raw raw;
 };
@@ -76,6 +81,24 @@ __device__ __forceinline__ Vec<T, kWidth> Narrowed(const Floats<kWidth>& values)
       }
     }
     return {make_uint4(words[0], words[1], words[2], words[3])};
+  }
+}
+
+// The codes of values * inverse.
+template <int kWidth>
+__device__ __forceinline__ Vec<E4M3, kWidth> Encoded(const Floats<kWidth>& values, float inverse) {
+  if constexpr (kWidth == 1) {
+    return {static_cast<uint8_t>(EncodeE4M3Pair(__fmul_rn(values.v[0], inverse), 0))};
+  } else {
+    static_assert(kWidth == 8);
+    uint32_t words[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float* v = values.v + 4 * i;
+      words[i] = EncodeE4M3Pair(__fmul_rn(v[0], inverse), __fmul_rn(v[1], inverse)) |
+                 EncodeE4M3Pair(__fmul_rn(v[2], inverse), __fmul_rn(v[3], inverse)) << 16;
+    }
+    return {make_uint2(words[0], words[1])};
   }
 }
 

@@ -55,19 +55,23 @@ struct Rotation {
     }
   }
 
+  __device__ __forceinline__ void Turn(Floats<kWidth>* low, Floats<kWidth>* high) const {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float a = low->v[j], b = high->v[j];
+      low->v[j] = a * cos[j] - b * sin[j];
+      high->v[j] = b * cos[j] + a * sin[j];
+    }
+  }
+
   // In f32, rounded once.
   template <typename From, typename To>
   __device__ __forceinline__ void Apply(const Vec<From, kWidth>& low, const Vec<From, kWidth>& high,
                                         Vec<To, kWidth>* to_low, Vec<To, kWidth>* to_high) const {
-    const Floats<kWidth> a = Widened(low), b = Widened(high);
-    Floats<kWidth> turned_a, turned_b;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      turned_a.v[j] = a.v[j] * cos[j] - b.v[j] * sin[j];
-      turned_b.v[j] = b.v[j] * cos[j] + a.v[j] * sin[j];
-    }
-    *to_low = Narrowed<To>(turned_a);
-    *to_high = Narrowed<To>(turned_b);
+    Floats<kWidth> a = Widened(low), b = Widened(high);
+    Turn(&a, &b);
+    *to_low = Narrowed<To>(a);
+    *to_high = Narrowed<To>(b);
   }
 };
 

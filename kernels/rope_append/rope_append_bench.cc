@@ -36,6 +36,8 @@ void Bench(BenchBed& bed, const RopeAppendCase& c) {
     frequencies[i] = std::pow(5e5f, -2.0f * static_cast<float>(i) / static_cast<float>(c.dim));
   }
   const BenchOperand inv_freq = bed.Floats(frequencies);
+  const BenchOperand scale = bed.Floats(std::vector<float>(static_cast<size_t>(c.kv_heads), 0.01f));
+  const TensorView scales = c.cache == DType::kU8 ? scale.At(0) : TensorView{};
   const double rows = static_cast<double>(c.tokens * c.dim);
   const double queries = 2.0 * static_cast<double>(c.q_heads * DTypeBytes(from));
   const double appended =
@@ -49,7 +51,9 @@ void Bench(BenchBed& bed, const RopeAppendCase& c) {
                                     .inv_freq = inv_freq.At(0),
                                     .slots = slots.At(0),
                                     .k_cache = k_cache.At(i),
-                                    .v_cache = v_cache.At(i)})
+                                    .v_cache = v_cache.At(i),
+                                    .k_scale = scales,
+                                    .v_scale = scales})
                  .ok());
   });
 }

@@ -17,14 +17,20 @@ struct RopeAppendCase {
 };
 
 inline constexpr RopeAppendCase kRopeAppendServed[] = {
-    {"smollm2_decode", 1, 9, 3, 64, 40, 16},       {"smollm2_prefill", 512, 9, 3, 64, 40, 16},
-    {"llama8b_decode", 1, 32, 8, 128, 10, 64},     {"llama8b_decode_16", 16, 32, 8, 128, 10, 64},
-    {"llama8b_decode_64", 64, 32, 8, 128, 10, 64}, {"llama8b_prefill", 512, 32, 8, 128, 10, 64},
+    {"smollm2_decode", 1, 9, 3, 64, 40, 16},
+    {"smollm2_prefill", 512, 9, 3, 64, 40, 16},
+    {"llama8b_decode", 1, 32, 8, 128, 10, 64},
+    {"llama8b_decode_16", 16, 32, 8, 128, 10, 64},
+    {"llama8b_decode_64", 64, 32, 8, 128, 10, 64},
+    {"llama8b_prefill", 512, 32, 8, 128, 10, 64},
+    {"llama8b_decode_16_fp8", 16, 32, 8, 128, 10, 64, DType::kBF16, DType::kU8},
+    {"llama8b_prefill_fp8", 512, 32, 8, 128, 10, 64, DType::kBF16, DType::kU8},
 };
 
 inline constexpr RopeAppendCase kRopeAppendServedOnGpu[] = {
     {"llama8b_2048", 2048, 32, 8, 128, 32, 64},
     {"llama8b_8192", 8192, 32, 8, 128, 128, 64},
+    {"llama8b_8192_fp8", 8192, 32, 8, 128, 128, 64, DType::kBF16, DType::kU8},
     {"llama70b_8192", 8192, 64, 8, 128, 128, 64},
 };
 
@@ -44,6 +50,12 @@ inline constexpr RopeAppendCase kRopeAppendAwkward[] = {
     {"words_of_256", 7, 16, 16, 256, 3, 16, DType::kBF16, DType::kBF16},
     {"widest", 3, 2, 1, 512, 3, 2, DType::kBF16, DType::kBF16},
     {"several_threads", 400, 4, 2, 64, 5, 128},
+    {"f32_to_fp8", 17, 3, 2, 10, 9, 3, DType::kF32, DType::kU8, 1},
+    {"bf16_to_fp8", 11, 7, 5, 34, 3, 7, DType::kBF16, DType::kU8, 2},
+    {"words_to_fp8", 33, 32, 8, 128, 5, 16, DType::kBF16, DType::kU8, 8},
+    {"words_of_80_to_fp8", 5, 7, 3, 80, 3, 16, DType::kBF16, DType::kU8, 16},
+    {"widest_to_fp8", 3, 2, 1, 512, 3, 2, DType::kBF16, DType::kU8},
+    {"fp8_on_several_threads", 400, 4, 2, 64, 5, 128, DType::kF32, DType::kU8},
 };
 
 }  // namespace millrace

@@ -28,8 +28,9 @@ const RopeAppendKernels& KernelsFor(CpuIsa isa) {
 absl::Status RopeAppendCpu(const OpContext& ctx, const RopeAppendArgs& args) {
   RETURN_IF_ERROR(CheckSlots("RopeAppend", args.slots, args.k_cache));
   ThreadPool& pool = *ctx.device.thread_pool();
-  const auto kernel =
-      KernelsFor(pool.isa())[args.q.dtype == DType::kBF16][args.k_cache.dtype == DType::kBF16];
+  const DType cache = args.k_cache.dtype;
+  const int to = cache == DType::kF32 ? 0 : cache == DType::kBF16 ? 1 : 2;
+  const auto kernel = KernelsFor(pool.isa())[args.q.dtype == DType::kBF16][to];
   const RopeAppendTokens tokens = TokensOf(args);
   const int64_t elements = (args.q.dim(1) + 2 * args.k.dim(1)) * args.q.dim(2);
   pool.ParallelFor(args.q.dim(0), std::max<int64_t>(1, kElementsPerTask / elements),

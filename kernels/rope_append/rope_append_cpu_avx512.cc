@@ -2,7 +2,7 @@
 
 #include "kernels/rope/rotation.h"
 #include "kernels/rope_append/rope_append_impl.h"
-#include "kernels/simd/simd.h"
+#include "kernels/simd/e4m3.h"
 
 namespace millrace {
 namespace {
@@ -13,8 +13,10 @@ namespace {
 }  // namespace
 
 const RopeAppendKernels kRopeAppendAvx512 = {
-    {RotateAndAppend<16, float, float>, RotateAndAppend<16, float, BFloat16>},
-    {RotateAndAppend<16, BFloat16, float>, RotateAndAppend<16, BFloat16, BFloat16>},
+    {RotateAndAppend<16, float, float>, RotateAndAppend<16, float, BFloat16>,
+     RotateAndAppend<16, float, E4M3>},
+    {RotateAndAppend<16, BFloat16, float>, RotateAndAppend<16, BFloat16, BFloat16>,
+     RotateAndAppend<16, BFloat16, E4M3>},
 };
 
 }  // namespace millrace

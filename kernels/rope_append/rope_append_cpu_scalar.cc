@@ -2,7 +2,7 @@
 
 #include "kernels/rope/rotation.h"
 #include "kernels/rope_append/rope_append_impl.h"
-#include "kernels/simd/simd.h"
+#include "kernels/simd/e4m3.h"
 
 namespace millrace {
 namespace {
@@ -13,8 +13,10 @@ namespace {
 }  // namespace
 
 const RopeAppendKernels kRopeAppendScalar = {
-    {RotateAndAppend<4, float, float>, RotateAndAppend<4, float, BFloat16>},
-    {RotateAndAppend<4, BFloat16, float>, RotateAndAppend<4, BFloat16, BFloat16>},
+    {RotateAndAppend<4, float, float>, RotateAndAppend<4, float, BFloat16>,
+     RotateAndAppend<4, float, E4M3>},
+    {RotateAndAppend<4, BFloat16, float>, RotateAndAppend<4, BFloat16, BFloat16>,
+     RotateAndAppend<4, BFloat16, E4M3>},
 };
 
 }  // namespace millrace

@@ -13,6 +13,18 @@ T* RowOf(const CachePages& pages, int64_t page, int64_t h, int64_t offset) {
          offset * pages.slot_stride;
 }
 
+// A key on its way into the cache.
+template <int kLanes, typename From, typename To>
+void RotateRow(const From* key, To* to, int dim, const RopeTable<kLanes>& table, float inverse) {
+  if constexpr (sizeof(To) == 1) {
+    alignas(64) float rotated[kMaxRopeDim];
+    RotateHead<kLanes>(key, rotated, dim / 2, table);
+    EncodeRow<kLanes>(rotated, to, dim, inverse);
+  } else {
+    RotateHead<kLanes>(key, to, dim / 2, table);
+  }
+}
+
 template <int kLanes, typename From, typename To>
 void RotateAndAppend(const RopeAppendTokens& args, int64_t begin, int64_t end) {
   const int half = args.dim / 2;
@@ -28,9 +40,11 @@ void RotateAndAppend(const RopeAppendTokens& args, int64_t begin, int64_t end) {
     const int64_t offset = args.slots[t] % args.page_tokens;
     for (int32_t h = 0; h < args.kv_heads; ++h) {
       const From* key = HeadOf<const From>(args.k, t, h);
-      RotateHead<kLanes>(key, RowOf<To>(args.k_cache, page, h, offset), half, table);
+      RotateRow<kLanes>(key, RowOf<To>(args.k_cache, page, h, offset), args.dim, table,
+                        InverseScale<To>(args.k_cache.scale, h));
       const From* value = HeadOf<const From>(args.v, t, h);
-      CopyRow<kLanes>(value, RowOf<To>(args.v_cache, page, h, offset), args.dim);
+      AppendRow<kLanes>(value, RowOf<To>(args.v_cache, page, h, offset), args.dim,
+                        InverseScale<To>(args.v_cache.scale, h));
     }
   }
 }

@@ -10,22 +10,28 @@
 namespace millrace {
 namespace {
 
-// Whether every innermost row starts on 16 bytes.
+// Whether every innermost row starts on eight elements' worth of bytes: 16 of bf16, 8 of codes.
 bool RowsAligned(const TensorView& t) {
-  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  bool aligned =
+      reinterpret_cast<uintptr_t>(t.data) % static_cast<size_t>(8 * DTypeBytes(t.dtype)) == 0;
   for (int i = 0; i + 1 < t.rank; ++i) aligned = aligned && t.stride(i) % 8 == 0;
   return aligned;
 }
 
 RopeAppendVariant ChooseVariant(const RopeAppendArgs& args) {
   const bool to_f32 = args.k_cache.dtype == DType::kF32;
+  const bool to_codes = args.k_cache.dtype == DType::kU8;
   if (args.q.dtype == DType::kF32) {
+    if (to_codes) return RopeAppendVariant::kF32E4M3;
     return to_f32 ? RopeAppendVariant::kF32 : RopeAppendVariant::kF32Bf16;
   }
   if (to_f32) return RopeAppendVariant::kBf16F32;
   const bool aligned = args.q.dim(2) % 16 == 0 && RowsAligned(args.q) && RowsAligned(args.k) &&
                        RowsAligned(args.v) && RowsAligned(args.k_cache) &&
                        RowsAligned(args.v_cache);
+  if (to_codes) {
+    return aligned ? RopeAppendVariant::kBf16E4M3Vector : RopeAppendVariant::kBf16E4M3;
+  }
   return aligned ? RopeAppendVariant::kBf16Vector : RopeAppendVariant::kBf16;
 }
 

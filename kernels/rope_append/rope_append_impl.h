@@ -16,8 +16,8 @@ absl::Status RopeAppendCuda(const OpContext& ctx, const RopeAppendArgs& args);
 // REQUIRES: sizes below 2^31.
 RopeAppendTokens TokensOf(const RopeAppendArgs& args);
 
-// Tokens [begin, end). [q, k and v are bf16][the cache is bf16]
-using RopeAppendKernels = void (*const[2][2])(const RopeAppendTokens&, int64_t begin, int64_t end);
+// Tokens [begin, end). [q, k and v are bf16][the cache is f32, bf16, E4M3]
+using RopeAppendKernels = void (*const[2][3])(const RopeAppendTokens&, int64_t begin, int64_t end);
 
 extern const RopeAppendKernels kRopeAppendScalar;
 extern const RopeAppendKernels kRopeAppendAvx2;

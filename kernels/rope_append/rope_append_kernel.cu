@@ -94,12 +94,20 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
         Rotation<kWidth>(table, first).Apply(low[n], high[n], &low[n], &high[n]);
         StoreHalves(HeadOf<From>(args, t, h) + first, half, low[n], high[n]);
       } else if (!place.none) {
-        Vec<To, kWidth> to_low = Converted<To>(low[n]), to_high = Converted<To>(high[n]);
         const bool is_key = h < args.q_heads + args.kv_heads;
-        if (is_key) Rotation<kWidth>(table, first).Apply(low[n], high[n], &to_low, &to_high);
-        To* to = is_key ? place.Row<To>(args.k_cache, h - args.q_heads)
-                        : place.Row<To>(args.v_cache, h - args.q_heads - args.kv_heads);
-        StoreHalves(to + first, half, to_low, to_high);
+        const CachePages& cache = is_key ? args.k_cache : args.v_cache;
+        const int head = h - args.q_heads - (is_key ? 0 : args.kv_heads);
+        To* to = place.Row<To>(cache, head) + first;
+        if constexpr (sizeof(To) == 1) {
+          Floats<kWidth> a = Widened(low[n]), b = Widened(high[n]);
+          if (is_key) Rotation<kWidth>(table, first).Turn(&a, &b);
+          const float inverse = __frcp_rn(__ldg(cache.scale + head));
+          StoreHalves(to, half, Encoded(a, inverse), Encoded(b, inverse));
+        } else {
+          Vec<To, kWidth> to_low = Converted<To>(low[n]), to_high = Converted<To>(high[n]);
+          if (is_key) Rotation<kWidth>(table, first).Apply(low[n], high[n], &to_low, &to_high);
+          StoreHalves(to, half, to_low, to_high);
+        }
       }
     }
   }
@@ -114,7 +122,8 @@ using Bf16 = __nv_bfloat16;
 constexpr Choice kChoices[] = {
     {RotateAndAppendToken<float, float, 1>, 1}, {RotateAndAppendToken<float, Bf16, 1>, 1},
     {RotateAndAppendToken<Bf16, float, 1>, 1},  {RotateAndAppendToken<Bf16, Bf16, 1>, 1},
-    {RotateAndAppendToken<Bf16, Bf16, 8>, 8},
+    {RotateAndAppendToken<Bf16, Bf16, 8>, 8},   {RotateAndAppendToken<float, E4M3, 1>, 1},
+    {RotateAndAppendToken<Bf16, E4M3, 1>, 1},   {RotateAndAppendToken<Bf16, E4M3, 8>, 8},
 };
 
 }  // namespace

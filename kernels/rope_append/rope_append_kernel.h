@@ -16,6 +16,9 @@ enum class RopeAppendVariant : uint8_t {
   kBf16F32,
   kBf16,
   kBf16Vector,  // the same, eight elements a load: every row 16-byte aligned, dim % 16 == 0
+  kF32E4M3,     // cache E4M3
+  kBf16E4M3,
+  kBf16E4M3Vector,  // eight elements a load: rows of codes 8-byte, others 16-byte aligned
 };
 
 // Slots from slot_limit on count as none. REQUIRES: slot_limit < 2^31.

@@ -1,9 +1,11 @@
 #include "kernels/rope_append/rope_append.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "kernels/lowp/small_float.h"
 #include "kernels/rope_append/rope_append_cases.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -20,7 +22,9 @@ struct Operands {
         inv_freq(device, DType::kF32, {c.dim / 2}),
         slots(device, DType::kI64, {c.tokens}),
         k_cache(device, c.cache, {c.pages, c.kv_heads, c.page_tokens, c.dim}, c.padding),
-        v_cache(device, c.cache, {c.pages, c.kv_heads, c.page_tokens, c.dim}, 3 * c.padding) {
+        v_cache(device, c.cache, {c.pages, c.kv_heads, c.page_tokens, c.dim}, 3 * c.padding),
+        k_scale(device, DType::kF32, {c.kv_heads}),
+        v_scale(device, DType::kF32, {c.kv_heads}) {
     TestRng rng(seed);
     for (GuardedTensor* t : {&q, &k, &v}) t->SetNormal(rng);
     positions.SetIntegers(rng, 0, last_position);
@@ -29,8 +33,12 @@ struct Operands {
       frequencies[i] = std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(c.dim));
     }
     inv_freq.Set(frequencies);
-    k_cache.SetAll(-2);
-    v_cache.SetAll(-3);
+    const bool codes = c.cache == DType::kU8;
+    k_cache.SetAll(codes ? 0x82 : -2);
+    v_cache.SetAll(codes ? 0x83 : -3);
+    // From what leaves most values subnormal to what saturates some.
+    k_scale.SetUniform(rng, 0.003, 0.3);
+    v_scale.SetUniform(rng, 3, 30);
     std::vector<double> all(static_cast<size_t>(c.pages * c.page_tokens));
     std::iota(all.begin(), all.end(), 0.0);
     for (size_t i = all.size(); i > 1; --i) {
@@ -42,14 +50,18 @@ struct Operands {
   }
 
   RopeAppendArgs Args() const {
-    return {.q = q.view(),
-            .k = k.view(),
-            .v = v.view(),
-            .positions = positions.view(),
-            .inv_freq = inv_freq.view(),
-            .slots = slots.view(),
-            .k_cache = k_cache.view(),
-            .v_cache = v_cache.view()};
+    RopeAppendArgs args = {.q = q.view(),
+                           .k = k.view(),
+                           .v = v.view(),
+                           .positions = positions.view(),
+                           .inv_freq = inv_freq.view(),
+                           .slots = slots.view(),
+                           .k_cache = k_cache.view(),
+                           .v_cache = v_cache.view()};
+    if (args.k_cache.dtype != DType::kU8) return args;
+    args.k_scale = k_scale.view();
+    args.v_scale = v_scale.view();
+    return args;
   }
 
   // Rotated by the formula, in double.
@@ -69,9 +81,28 @@ struct Operands {
     return out;
   }
 
+  // Rows [T, M, D] in what a code of 1 stands for, as far as codes reach.
+  static std::vector<double> InScales(std::vector<double> rows, const GuardedTensor& scale,
+                                      int64_t dim) {
+    const std::vector<double> scales = scale.Get();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i] /= scales[i / static_cast<size_t>(dim) % scales.size()];
+      rows[i] = std::clamp(rows[i], -448.0, 448.0);
+    }
+    return rows;
+  }
+
+  // What a cache holds; the values of codes.
+  static std::vector<double> Held(const GuardedTensor& cache) {
+    std::vector<double> values = cache.Get();
+    if (cache.view().dtype != DType::kU8) return values;
+    for (double& x : values) x = kE4M3Values[static_cast<size_t>(x)];
+    return values;
+  }
+
   // The cache after rows [T, M, D] were written to the slots, not rounded.
   std::vector<double> Appended(const std::vector<double>& rows, const GuardedTensor& cache) const {
-    std::vector<double> out = cache.Get();
+    std::vector<double> out = Held(cache);
     const std::vector<double> at = slots.Get();
     const int64_t heads = cache.view().dim(1), page_tokens = cache.view().dim(2);
     const int64_t dim = cache.view().dim(3);
@@ -86,8 +117,12 @@ struct Operands {
     return out;
   }
 
-  GuardedTensor q, k, v, positions, inv_freq, slots, k_cache, v_cache;
+  GuardedTensor q, k, v, positions, inv_freq, slots, k_cache, v_cache, k_scale, v_scale;
 };
+
+// Half a code's last place: 2^-4 of a value, or 2^-10 among the subnormal ones; and what the
+// rotation is off, in units of the smallest scale.
+constexpr Tolerance kOfCodes = {.absolute = 0x1p-10 + 1e-3, .relative = 0x1p-4 + 1e-5};
 
 // sin and cos are within 1.5e-7, values reach 5; bf16 results add half a unit in their last place.
 Tolerance ToleranceOf(DType dtype) {
@@ -99,9 +134,13 @@ class RopeAppendTest : public OpTest {
   void ExpectRight(const RopeAppendCase& c, int64_t last_position = 8192) {
     SCOPED_TRACE(c.name);
     Operands o(device(), c, 3, last_position);
+    const bool codes = c.cache == DType::kU8;
+    const auto in_scales = [&](const std::vector<double>& rows, const GuardedTensor& scale) {
+      return codes ? Operands::InScales(rows, scale, c.dim) : rows;
+    };
     const std::vector<double> q = o.Rotated(o.q);
-    const std::vector<double> k = o.Appended(o.Rotated(o.k), o.k_cache);
-    std::vector<double> v = o.Appended(o.v.Get(), o.v_cache);
+    const std::vector<double> k = o.Appended(in_scales(o.Rotated(o.k), o.k_scale), o.k_cache);
+    std::vector<double> v = o.Appended(in_scales(o.v.Get(), o.v_scale), o.v_cache);
     for (double& x : v) {  // rounded once, or not at all
       if (c.cache == DType::kBF16) x = ToFloat(ToBFloat16(static_cast<float>(x)));
     }
@@ -109,8 +148,13 @@ class RopeAppendTest : public OpTest {
     const absl::Status status = RopeAppend(ctx(), o.Args());
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_TRUE(AllClose(o.q.Get(), q, ToleranceOf(c.from)));
-    EXPECT_TRUE(AllClose(o.k_cache.Get(), k, ToleranceOf(c.cache)));
-    EXPECT_EQ(o.v_cache.Get(), v);
+    if (codes) {
+      EXPECT_TRUE(AllClose(Operands::Held(o.k_cache), k, kOfCodes));
+      EXPECT_TRUE(AllClose(Operands::Held(o.v_cache), v, kOfCodes));
+    } else {
+      EXPECT_TRUE(AllClose(o.k_cache.Get(), k, ToleranceOf(c.cache)));
+      EXPECT_EQ(o.v_cache.Get(), v);
+    }
     EXPECT_EQ(o.k.GetBytes(), keys);
     EXPECT_EQ(o.v.GetBytes(), values);
     for (const GuardedTensor* t : {&o.q, &o.k, &o.v, &o.k_cache, &o.v_cache}) {
@@ -185,11 +229,34 @@ TEST_P(RopeAppendTest, NaNStaysInItsPair) {
   }
 }
 
+// The values' codes are what KvAppend() makes of them, the keys' too where nothing turns.
+TEST_P(RopeAppendTest, CodesSaturateAndKeepNaN) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType from : {DType::kF32, DType::kBF16}) {
+    Operands o(device(), {"", 1, 1, 1, 16, 1, 1, from, DType::kU8, 8}, 6);
+    o.k.Set({0x1p-9, 0x1p-10, 900, -900, 1, -1, 2, 3, 0, 0, 0, 0, 0, 0, 0, nan});
+    o.v.Set({inf, -inf, nan, 900, -900, 0, 0x1p-9, 0x1p-10, 1, -1, 2, 3, 4, 5, 6, nan});
+    o.k_scale.Set({1});
+    o.v_scale.Set({0.5});
+    o.positions.Set({0});
+    o.slots.Set({0});
+    ASSERT_TRUE(RopeAppend(ctx(), o.Args()).ok());
+    const std::vector<uint8_t> keys = {1, 0, 0x7e, 0xfe, 0x38, 0xb8, 0x40, 0x7f,
+                                       0, 0, 0,    0,    0,    0,    0,    0x7f};
+    const std::vector<uint8_t> values = {0x7e, 0xfe, 0x7f, 0x7e, 0xfe, 0,    2,    1,
+                                         0x40, 0xc0, 0x48, 0x4c, 0x50, 0x52, 0x54, 0x7f};
+    EXPECT_EQ(o.k_cache.GetBytes(), keys);
+    EXPECT_EQ(o.v_cache.GetBytes(), values);
+  }
+}
+
 TEST_P(RopeAppendTest, TwoRunsAgreeBitForBitOnAnyNumberOfThreads) {
   DeviceUnderTest other = GetParam();
   other.threads = other.threads == 1 ? 2 : 1;
   OpTestBed bed(other);
-  for (const RopeAppendCase& c : {kRopeAppendServed[1], kRopeAppendAwkward[8]}) {
+  for (const RopeAppendCase& c :
+       {kRopeAppendServed[1], kRopeAppendAwkward[8], std::end(kRopeAppendAwkward)[-1]}) {
     Operands first(device(), c, 7), second(bed.device(), c, 7);
     ASSERT_TRUE(RopeAppend(ctx(), first.Args()).ok());
     ASSERT_TRUE(RopeAppend(bed.ctx(), second.Args()).ok());
@@ -246,6 +313,13 @@ TEST_P(RopeAppendTest, RefusesWhatDoesNotFit) {
   args = o.Args();
   args.v_cache.dtype = DType::kF32;
   ExpectRefused(args, "RopeAppend: v_cache has dtype float32, want bfloat16");
+  args = o.Args();
+  args.v_scale = o.v_scale.view();
+  ExpectRefused(args, "RopeAppend: k_scale and v_scale belong to a cache of uint8");
+  Operands codes(device(), {"", 3, 4, 2, 8, 2, 4, DType::kF32, DType::kU8}, 9);
+  args = codes.Args();
+  args.k_scale = codes.k_scale.view().Rows(0, 1);
+  ExpectRefused(args, "RopeAppend: k_scale.dim(0) = 1, want 2");
   Operands odd(device(), {"", 3, 4, 2, 7, 2, 4}, 9);
   ExpectRefused(odd.Args(), "RopeAppend: q.dim(2) must be even and at most 512");
 }

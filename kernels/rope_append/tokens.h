@@ -18,6 +18,7 @@ struct TokenHeads {
 // [pages, N, page_tokens, D]
 struct CachePages {
   void* data = nullptr;
+  const float* scale = nullptr;  // [N], where the cache holds codes
   int64_t page_stride = 0;
   int64_t head_stride = 0;
   int64_t slot_stride = 0;  // from a token of a page to the next

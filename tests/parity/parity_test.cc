@@ -100,6 +100,89 @@ TEST(ParityTest, BFloat16StaysNear) {
   EXPECT_GT(error, kTolerance) << "was the cache bf16 at all?";
 }
 
+// Of logits with a spread of about 10: codes have four bits of mantissa where bf16, which is off by
+// 0.2, has eight.
+constexpr double kFp8Tolerance = 5;
+
+TEST(ParityTest, AnFp8CacheStaysNear) {
+  for (const NamedShape& s : kShapes) {
+    SCOPED_TRACE(s.name);
+    const TinyLlama model(s.shape, 1);
+    const std::unique_ptr<Engine> engine =
+        Start(Folder(model, std::string("fp8_") + s.name), {.kv_dtype = DType::kU8});
+    ASSERT_NE(engine, nullptr);
+    const Request request = Greedy(Prompt(33, 33), 1, true);
+    const std::vector<Output> outputs = RunAll(*engine, {request});
+    ASSERT_TRUE(outputs[0].status.ok()) << outputs[0].status;
+    const double error = LargestError(model.Logits(request.prompt), outputs[0].logits);
+    EXPECT_LT(error, kFp8Tolerance);
+    EXPECT_GT(error, 0.05) << "was the cache FP8 at all?";
+  }
+}
+
+// Sums that differ in their last bits may make the next code of a key or value, so that any two
+// ways to compute differ more than in f32; not more than a few codes do.
+TEST(ParityTest, AnFp8CacheIsTheSameInAnyWay) {
+  const TinyLlama model({}, 1);
+  const std::string dir = Folder(model, "fp8_ways");
+  const Request request = Greedy(Prompt(33, 33), 8, true);
+  std::vector<Output> outputs;
+  for (const EngineSetup& setup :
+       {EngineSetup{}, EngineSetup{.ranks = 2}, EngineSetup{.ranks = 3}, EngineSetup{.chunk = 1},
+        EngineSetup{.chunk = 7}, EngineSetup{.ranks = 2, .chunk = 4}}) {
+    EngineSetup fp8 = setup;
+    fp8.kv_dtype = DType::kU8;
+    const std::unique_ptr<Engine> engine = Start(dir, fp8);
+    ASSERT_NE(engine, nullptr);
+    outputs.push_back(RunAll(*engine, {request})[0]);
+    ASSERT_TRUE(outputs.back().status.ok()) << outputs.back().status;
+    EXPECT_EQ(outputs.back().tokens, outputs[0].tokens);
+    std::vector<std::vector<double>> first;
+    for (const auto& row : outputs[0].logits) first.emplace_back(row.begin(), row.end());
+    EXPECT_LT(LargestError(first, outputs.back().logits), 0.2);
+  }
+}
+
+TEST(ParityTest, AnFp8CacheKeepsPrefixesAndSequences) {
+  const TinyLlama model({}, 4);
+  const std::unique_ptr<Engine> engine = Start(
+      Folder(model, "fp8_cached"), {.prefix_cache = true, .pages = 40, .kv_dtype = DType::kU8});
+  ASSERT_NE(engine, nullptr);
+  const std::vector<Request> requests = {Greedy(Prompt(33, 5), 10, false),
+                                         Sampled(Prompt(40, 6), 10, 2)};
+  const std::vector<Output> first = RunAll(*engine, requests);
+  const std::vector<Output> again = RunAll(*engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_GE(again[i].cached_tokens, 32);
+    EXPECT_EQ(first[i].tokens, again[i].tokens);
+  }
+}
+
+TEST(ParityTest, ScalesOfAnFp8CacheComeFromTheCheckpoint) {
+  const Request request = Greedy(Prompt(33, 33), 1, true);
+  const auto error = [&](float scale) {
+    TinyLlama model({}, 1);
+    model.Add("model.layers.0.self_attn.k_proj.k_scale", {1}, scale);
+    model.Add("model.layers.0.self_attn.v_proj.v_scale", {3}, scale);
+    const std::string dir = Folder(model, "fp8_scaled");
+    const std::unique_ptr<Engine> engine = Start(dir, {.kv_dtype = DType::kU8});
+    if (engine == nullptr) return -1.0;
+    return LargestError(model.Logits(request.prompt), RunAll(*engine, {request})[0].logits);
+  };
+  EXPECT_LT(error(0.25f), kFp8Tolerance);
+  EXPECT_GT(error(0.0005f), 2 * kFp8Tolerance) << "values of at most 0.22 should have been far off";
+}
+
+// A model that has them is served with any cache.
+TEST(ParityTest, ScalesOfAnotherCacheAreLeftAlone) {
+  TinyLlama model({}, 1);
+  model.Add("model.layers.1.self_attn.k_scale", {}, 1);
+  const std::string dir = Folder(model, "fp8_unused");
+  const std::unique_ptr<Engine> engine = Start(dir, {});
+  ASSERT_NE(engine, nullptr);
+  ExpectRight(model, *engine);
+}
+
 TEST(ParityTest, ABatchChangesNoBit) {
   const TinyLlama model({}, 3);
   const std::unique_ptr<Engine> engine = Start(Folder(model, "batch"), {});

@@ -64,10 +64,10 @@ void TinyLlama::PoisonToken(int32_t token) {
               std::numeric_limits<float>::quiet_NaN());
 }
 
-void TinyLlama::Add(const std::string& name, const std::vector<int64_t>& shape) {
+void TinyLlama::Add(const std::string& name, const std::vector<int64_t>& shape, float value) {
   size_t size = 1;
   for (const int64_t d : shape) size *= static_cast<size_t>(d);
-  tensors_[name] = {shape, std::vector<float>(size, 0.0f)};
+  tensors_[name] = {shape, std::vector<float>(size, value)};
 }
 
 void TinyLlama::Remove(const std::string& name) { MR_CHECK(tensors_.erase(name) == 1); }

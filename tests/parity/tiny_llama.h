@@ -37,8 +37,8 @@ class TinyLlama final {
   // Sets a row of the embedding to NaN: whoever reads this token is faulty from there on.
   void PoisonToken(int32_t token);
 
-  // Changes what Write() writes: a tensor of zeros more, or one less.
-  void Add(const std::string& name, const std::vector<int64_t>& shape);
+  // Changes what Write() writes: a tensor more, `value` throughout, or one less.
+  void Add(const std::string& name, const std::vector<int64_t>& shape, float value = 0);
   void Remove(const std::string& name);
 
   // Writes config.json and model.safetensors (bf16, which holds the weights exactly) into `dir`.

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,7 @@ ABSL_FLAG(int32_t, context, 128, "tokens in the cache of each sequence when deco
 ABSL_FLAG(int32_t, steps, 64, "decode steps that are timed");
 ABSL_FLAG(int32_t, chunk, 2048, "prompt tokens of one step");
 ABSL_FLAG(int32_t, block_size, 64, "tokens of a cache page");
+ABSL_FLAG(std::string, kv_cache_dtype, "bfloat16", "of the cache: float32, bfloat16 or fp8");
 ABSL_FLAG(std::string, plot, "", "write tokens/s by batch as an SVG here");
 ABSL_FLAG(bool, enforce_eager, false, "no captured graphs");
 
@@ -77,6 +79,11 @@ absl::StatusOr<Bed> Load(const std::vector<int32_t>& batches, const DeviceChoice
   runner.model_dir = PathFromUser(absl::GetFlag(FLAGS_model));
   runner.load_format = LoadFormat::kDummy;
   runner.page_tokens = absl::GetFlag(FLAGS_block_size);
+  const std::optional<DType> cache = CacheDTypeFromName(absl::GetFlag(FLAGS_kv_cache_dtype));
+  if (!cache.has_value()) {
+    return absl::InvalidArgumentError("--kv-cache-dtype: want float32, bfloat16 or fp8");
+  }
+  runner.kv_dtype = *cache;
   runner.max_num_seqs = most;
   runner.max_num_batched_tokens = bed.chunk;
   runner.max_model_len = bed.room;
