@@ -16,8 +16,8 @@ struct GatedScales {
 };
 
 // gate <- silu(gate) up, in f32.
-__device__ __forceinline__ void Gate(const CodeArgs& out, const float (&up)[64],
-                                     float (&gate)[64], GatedScales& scales) {
+__device__ __forceinline__ void Gate(const CodeArgs& out, const float (&up)[64], float (&gate)[64],
+                                     GatedScales& scales) {
   float amax[2] = {};
 #pragma unroll
   for (int i = 0; i < 64; ++i) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void StageCodes(const float (&y)[64], const GatedScal
       const uint32_t codes = EncodePair<false>(__fmul_rn(pair[0], scales.inverse[h]),
                                                __fmul_rn(pair[1], scales.inverse[h]));
       // Rows 8 apart are swizzled alike.
-      uint8_t* const to = box + (row + 8 * h) * 128 + ((j / 2) ^ (row & 7)) * 16 + j % 2 * 8 +
-                          threadIdx.x % 4 * 2;
+      uint8_t* const to =
+          box + (row + 8 * h) * 128 + ((j / 2) ^ (row & 7)) * 16 + j % 2 * 8 + threadIdx.x % 4 * 2;
       *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(codes);
     }
   }
