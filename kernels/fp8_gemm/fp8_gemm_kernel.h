@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/quantize/code_args.h"
+
 namespace millrace {
 
 // A bias or a residual, or nothing.
@@ -39,6 +41,7 @@ struct Fp8GemmKernelArgs {
   int32_t weight_group_rows = 0;
   int64_t weight_scale_group_stride = 0;
   Fp8GemmAddend bias, residual;
+  CodeArgs gated;       // of LaunchFp8GateUp() (kernels/fp8_gate_up), instead of y
   bool blocks = false;  // scales of blocks
   bool y_bf16 = false;
 };

@@ -213,7 +213,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
   for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
     for (Units units : {Units::kBlocks, Units::kTokensAndOutputs}) {
       Tensors plain(device(), c, units, DType::kF32);
-      const Sums products = Oracle(plain, c, gpu()).All();
+      const Fp8Sums products = Oracle(plain, c, gpu()).All();
       for (const Addends& a : kAddends) {
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
@@ -223,7 +223,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         TestRng rng(3);
         bias.SetNormal(rng, 2000);
         residual.SetNormal(rng, 2000);
-        Sums sums = products;
+        Fp8Sums sums = products;
         const Values b = bias.Get(), r = residual.Get();
         for (size_t i = 0; i < sums.value.size(); ++i) {
           const double added = (a.bias ? b[i % b.size()] : 0) + (a.residual ? r[i] : 0);
@@ -235,7 +235,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         if (a.residual) args.residual = residual.view();
         if (a.in_place) args.y = residual.view();
         ASSERT_EQ(Fp8Gemm(ctx(), args), absl::OkStatus());
-        ExpectClose(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
+        ExpectFp8Close(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
         t.ExpectGuardsIntact();
         EXPECT_TRUE(bias.GuardsIntact());
         EXPECT_TRUE(residual.GuardsIntact());
