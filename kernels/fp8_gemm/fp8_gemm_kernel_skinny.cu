@@ -2,10 +2,10 @@
 // cores without shared memory, as kernels/tile/skinny_gemm.cuh does it for bf16.
 //
 // Grid: a block for each 16 outputs, K a multiple of 128. Its warps take pieces of 128 inputs in
-// turn. A lane (g = lane / 4, t = lane % 4) loads 16 codes at inputs 16 t of rows g and g + 8, which
-// are valid A fragments of two mma.m16n8k32 under a permutation of the inputs; x is loaded by the
-// same one. kUnroll pieces are in flight a warp, the first of them from before the dependency wait.
-// Sums of 128 inputs are scaled and added in f32 by ordinary arithmetic. Bound by reading w.
+// turn. A lane (g = lane / 4, t = lane % 4) loads 16 codes at inputs 16 t of rows g and g + 8,
+// which are valid A fragments of two mma.m16n8k32 under a permutation of the inputs; x is loaded by
+// the same one. kUnroll pieces are in flight a warp, the first of them from before the dependency
+// wait. Sums of 128 inputs are scaled and added in f32 by ordinary arithmetic. Bound by reading w.
 #include <cuda_bf16.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
@@ -17,9 +17,9 @@
 namespace millrace {
 namespace {
 
-constexpr int kRows = 16;     // outputs of a block
-constexpr int kPiece = 128;   // inputs a warp takes at once
-constexpr int kLanePad = 5;   // floats of a lane's sums: odd, so that lanes meet different banks
+constexpr int kRows = 16;    // outputs of a block
+constexpr int kPiece = 128;  // inputs a warp takes at once
+constexpr int kLanePad = 5;  // floats of a lane's sums: odd, so that lanes meet different banks
 
 // Codes of a piece: rows g and g + 8, first and second 64 inputs.
 struct Weights {
@@ -146,11 +146,11 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocksPerSm)
 
 template <int kWarps, int kUnroll, int kBlocksPerSm>
 cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, cudaStream_t stream) {
-  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>((args.outputs + kRows - 1) / kRows)),
-                             .block = dim3(32 * kWarps)};
-  return args.blocks
-             ? Launch(Skinny<kWarps, kUnroll, kBlocksPerSm, true>, shape, stream, args)
-             : Launch(Skinny<kWarps, kUnroll, kBlocksPerSm, false>, shape, stream, args);
+  const LaunchShape shape = {
+      .grid = dim3(static_cast<unsigned>((args.outputs + kRows - 1) / kRows)),
+      .block = dim3(32 * kWarps)};
+  return args.blocks ? Launch(Skinny<kWarps, kUnroll, kBlocksPerSm, true>, shape, stream, args)
+                     : Launch(Skinny<kWarps, kUnroll, kBlocksPerSm, false>, shape, stream, args);
 }
 
 }  // namespace

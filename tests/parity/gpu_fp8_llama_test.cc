@@ -30,12 +30,9 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
                        .quantize = quantize});
   }
   Fp8Llama Llama() const {
-    return MakeFp8Llama({.hidden = 160,
-                         .intermediate = 272,
-                         .heads = 4,
-                         .kv_heads = 2,
-                         .head_dim = 64},
-                        GetParam(), "gpu_fp8");
+    return MakeFp8Llama(
+        {.hidden = 160, .intermediate = 272, .heads = 4, .kv_heads = 2, .head_dim = 64}, GetParam(),
+        "gpu_fp8");
   }
 };
 
