@@ -207,9 +207,10 @@ absl::StatusOr<std::optional<Fp8Config>> ReadLlamaQuantization(JsonFields& field
   RETURN_IF_ERROR(quantization.status());
   if (method == "fp8") return ReadFp8(quantization);
   if (method == "compressed-tensors") return ReadCompressedTensors(quantization);
-  return Unsupported(quantization, absl::StrCat("quant_method: ", Quoted(method),
-                                                " is not supported; supported are fp8, "
-                                                "compressed-tensors, modelopt, or no quantisation"));
+  return Unsupported(quantization,
+                     absl::StrCat("quant_method: ", Quoted(method),
+                                  " is not supported; supported are fp8, "
+                                  "compressed-tensors, modelopt, or no quantisation"));
 }
 
 }  // namespace millrace

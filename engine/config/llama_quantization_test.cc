@@ -71,9 +71,7 @@ Json HfQuant(const char* algorithm = "FP8") {
             {"exclude_modules", {"lm_head"}}}}};
 }
 
-TEST(LlamaQuantization, NoneWhereFilesAreSilent) {
-  EXPECT_FALSE(Read(nullptr)->has_value());
-}
+TEST(LlamaQuantization, NoneWhereFilesAreSilent) { EXPECT_FALSE(Read(nullptr)->has_value()); }
 
 TEST(LlamaQuantization, EachForm) {
   EXPECT_EQ(SchemeOf(Block()), (Fp8Scheme{Fp8WeightScale::kBlock, "weight_scale_inv", false}));

@@ -66,9 +66,9 @@ absl::Status CheckPatterns(const ModulePatterns& patterns) {
     if (Compile(pattern, error, at) != nullptr) continue;
     PCRE2_UCHAR text[128] = {};
     pcre2_get_error_message(error, text, sizeof(text));
-    return absl::InvalidArgumentError(
-        absl::StrCat(Quoted(pattern), " is no regular expression: ",
-                     reinterpret_cast<const char*>(text), " at ", at));
+    return absl::InvalidArgumentError(absl::StrCat(
+        Quoted(pattern), " is no regular expression: ", reinterpret_cast<const char*>(text), " at ",
+        at));
   }
   return absl::OkStatus();
 }

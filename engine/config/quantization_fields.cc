@@ -25,7 +25,7 @@ absl::Status WantBlocks(JsonFields& fields, const char* key) {
 const char* QuantizationKey(const JsonFields& fields) {
   const bool newer = fields.Find("quantization_config") != nullptr;
   return newer || fields.Find("compression_config") == nullptr ? "quantization_config"
-                                                                : "compression_config";
+                                                               : "compression_config";
 }
 
 }  // namespace millrace

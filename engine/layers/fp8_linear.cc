@@ -41,8 +41,7 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
   return layer;
 }
 
-absl::StatusOr<LinearInput> Fp8Linear::TakeInput(WorkspaceScope& scope,
-                                                 const TensorView& x) const {
+absl::StatusOr<LinearInput> Fp8Linear::TakeInput(WorkspaceScope& scope, const TensorView& x) const {
   const int64_t tokens = x.dim(0);
   ASSIGN_OR_RETURN(void* const codes, scope.Take(tokens * inputs_));
   QuantizeArgs args = {.codes = TensorView::Of(codes, DType::kU8, {tokens, inputs_}, x.device)};
@@ -57,8 +56,8 @@ absl::StatusOr<LinearInput> Fp8Linear::TakeInput(WorkspaceScope& scope,
   ASSIGN_OR_RETURN(void* const scales,
                    scope.Take(rows * ScaleStride(tokens) * int64_t{sizeof(float)}));
   if (groups) {
-    args.scale = TensorView::Of(scales, DType::kF32, {rows, ScaleStride(tokens)}, x.device)
-                     .Cols(0, tokens);
+    args.scale =
+        TensorView::Of(scales, DType::kF32, {rows, ScaleStride(tokens)}, x.device).Cols(0, tokens);
     args.unit = QuantizeUnit::kGroup;
   } else {
     args.scale = TensorView::Of(scales, DType::kF32, {tokens}, x.device);
@@ -83,14 +82,14 @@ absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
   const TensorView& scale = weight_.scale.view;
   for (const Fp8Weight::Run& run : weight_.runs) {
     const Range rows = run.rows, scale_rows = run.scale_rows;
-    RETURN_IF_ERROR(Fp8Gemm(
-        op, {.x = args.codes,
-             .x_scale = args.scale,
-             .weight = weight_.codes.view.Rows(rows.begin, rows.end),
-             .weight_scale = blocks ? scale.Rows(scale_rows.begin, scale_rows.end) : scale,
-             .y = y.Cols(rows.begin, rows.end),
-             .flags = flags_.view,
-             .scales = weight_.scales}));
+    RETURN_IF_ERROR(
+        Fp8Gemm(op, {.x = args.codes,
+                     .x_scale = args.scale,
+                     .weight = weight_.codes.view.Rows(rows.begin, rows.end),
+                     .weight_scale = blocks ? scale.Rows(scale_rows.begin, scale_rows.end) : scale,
+                     .y = y.Cols(rows.begin, rows.end),
+                     .flags = flags_.view,
+                     .scales = weight_.scales}));
   }
   return absl::OkStatus();
 }

@@ -33,9 +33,9 @@ absl::Status CheckScales(const std::string& name, absl::Span<const float> values
                          const WeightLoader& loader) {
   for (const float value : values) {
     if (std::isfinite(value) && (divides ? value > 0 : value >= 0)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        loader.source().Where(name), ": tensor ", QuotedTensor(name), " holds ", value,
-        ", want a finite scale ", divides ? "above 0" : "that is not negative"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(loader.source().Where(name), ": tensor ", QuotedTensor(name), " holds ", value,
+                     ", want a finite scale ", divides ? "above 0" : "that is not negative"));
   }
   return absl::OkStatus();
 }
@@ -143,8 +143,8 @@ absl::StatusOr<Scales> ReadAllScales(absl::Span<const StoredPart> parts, const F
   return all;
 }
 
-absl::StatusOr<Fp8Weight> LoadStoredFp8(absl::Span<const StoredPart> parts,
-                                        const Fp8Scheme& scheme, WeightLoader& loader) {
+absl::StatusOr<Fp8Weight> LoadStoredFp8(absl::Span<const StoredPart> parts, const Fp8Scheme& scheme,
+                                        WeightLoader& loader) {
   const bool blocks = scheme.weight == Fp8WeightScale::kBlock;
   ASSIGN_OR_RETURN(const Scales scales, ReadAllScales(parts, scheme, loader));
   std::vector<WeightPart> values;
@@ -217,8 +217,8 @@ struct MatrixScales {
     switch (weight) {
       case Fp8WeightScale::kBlock: {
         const Range rows = BlocksOf(span.row_part), cols = BlocksOf(span.col_part);
-        return values[static_cast<size_t>((row / kBlock - rows.begin) * cols.size() +
-                                          col / kBlock - cols.begin)];
+        return values[static_cast<size_t>((row / kBlock - rows.begin) * cols.size() + col / kBlock -
+                                          cols.begin)];
       }
       case Fp8WeightScale::kChannel:
         return values[static_cast<size_t>(row - span.row_part.begin)];
@@ -298,8 +298,7 @@ absl::StatusOr<Weight> LoadWidened(absl::Span<const StoredPart> parts, const Fp8
   }
   for (auto& [name, matrix] : matrices) {
     ASSIGN_OR_RETURN(const Fp8Layout layout, FindLayout(matrix.span, scheme, ctx.weights));
-    ASSIGN_OR_RETURN(matrix.values,
-                     ReadScales(matrix.span, layout, scheme.weight, ctx.weights));
+    ASSIGN_OR_RETURN(matrix.values, ReadScales(matrix.span, layout, scheme.weight, ctx.weights));
     if (layout.input.has_value()) ctx.weights.Skip(layout.input->name, layout.input->shape);
   }
   const RowConversion conversion = {

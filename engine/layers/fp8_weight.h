@@ -45,9 +45,9 @@ struct Fp8Weight {
     Range scale_rows;
   };
 
-  Weight codes;   // [N, K] u8
-  Weight scale;   // f32, by `scales`: [blocks of rows, blocks of columns] or [N]
-  Weight input;   // [1] f32, the activations' scale; empty where they have scales of their own
+  Weight codes;  // [N, K] u8
+  Weight scale;  // f32, by `scales`: [blocks of rows, blocks of columns] or [N]
+  Weight input;  // [1] f32, the activations' scale; empty where they have scales of their own
   Fp8GemmScales scales = Fp8GemmScales::kVectors;
   std::vector<Run> runs;
 };

@@ -43,8 +43,8 @@ absl::StatusOr<LlamaAttention> LlamaAttention::Load(const LlamaAttentionConfig& 
   layer.scale_ = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
   const std::string inner[] = {qkv[0].prefix, qkv[1].prefix, qkv[2].prefix};
   ASSIGN_OR_RETURN(const LinearPlan qkv_plan, PlanLinear(inner, ctx));
-  ASSIGN_OR_RETURN(layer.qkv_proj_, ColumnParallelLinear::Load(qkv, config.hidden_size,
-                                                               config.bias, qkv_plan, ctx));
+  ASSIGN_OR_RETURN(layer.qkv_proj_,
+                   ColumnParallelLinear::Load(qkv, config.hidden_size, config.bias, qkv_plan, ctx));
   const std::string outer = prefix + ".o_proj";
   ASSIGN_OR_RETURN(const LinearPlan o_plan, PlanLinear({&outer, 1}, ctx));
   ASSIGN_OR_RETURN(layer.o_proj_, RowParallelLinear::Load({outer, config.hidden_size, q_outputs, q},
@@ -67,8 +67,7 @@ absl::Status LlamaAttention::Forward(ForwardContext& ctx, const ForwardBatch& ba
   const int64_t nkv = shape_.kv_heads;
   ASSIGN_OR_RETURN(const TensorView qkv,
                    TakeActivation(scope, ctx.op, dtype, tokens, qkv_proj_.outputs()));
-  ASSIGN_OR_RETURN(const TensorView attended,
-                   TakeActivation(scope, ctx.op, dtype, tokens, nq * d));
+  ASSIGN_OR_RETURN(const TensorView attended, TakeActivation(scope, ctx.op, dtype, tokens, nq * d));
   RETURN_IF_ERROR(qkv_proj_.Forward(ctx.op, in, qkv));
   const TensorView q = Heads(qkv, 0, nq, d);
   const TensorView& k_cache = ctx.cache.store(cache_layer_, kKeyStore);

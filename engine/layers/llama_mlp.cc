@@ -57,8 +57,8 @@ absl::StatusOr<LlamaMlp> LlamaMlp::Load(const LlamaMlpConfig& config, const std:
     gate_up.push_back({both[0], width, rows});
     gate_up.push_back({both[1], width, rows});
   }
-  ASSIGN_OR_RETURN(layer.gate_up_proj_, ColumnParallelLinear::Load(gate_up, config.hidden_size,
-                                                                   config.bias, plan, ctx));
+  ASSIGN_OR_RETURN(layer.gate_up_proj_,
+                   ColumnParallelLinear::Load(gate_up, config.hidden_size, config.bias, plan, ctx));
   ASSIGN_OR_RETURN(layer.down_proj_,
                    RowParallelLinear::Load({down, config.hidden_size, width, part}, config.bias,
                                            down_plan, ctx));

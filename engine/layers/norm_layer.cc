@@ -44,8 +44,8 @@ absl::Status NormLayer::SumAddForward(ForwardContext& ctx, const TensorView& del
 absl::Status NormLayer::Norm(const OpContext& op, const TensorView& x,
                              const std::optional<TensorView>& residual, LinearInput& out) const {
   if (!out.fp8.has_value()) {
-    return RmsNorm(
-        op, {.x = x, .residual = residual, .weight = weight_.view, .y = out.x, .eps = eps_});
+    return RmsNorm(op,
+                   {.x = x, .residual = residual, .weight = weight_.view, .y = out.x, .eps = eps_});
   }
   out.quantised = true;
   return RmsNormQuantize(op, {.x = x,

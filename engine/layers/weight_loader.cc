@@ -29,8 +29,8 @@ absl::Status CheckKind(const WeightSource& source, const TensorSpec& wanted) {
                            : d == FileDType::kI32 || d == FileDType::kI64;
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      source.Where(wanted.name), ": tensor ", QuotedTensor(wanted.name), " is stored as ", std::string(FileDTypeName(d)),
-      ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
+      source.Where(wanted.name), ": tensor ", QuotedTensor(wanted.name), " is stored as ",
+      std::string(FileDTypeName(d)), ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
 }
 
 // `host`: the part as int32, aligned to nothing.
@@ -163,8 +163,7 @@ absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, Reading read
   int64_t first = 0;
   const auto put = [&]() -> absl::Status {
     if (bytes == 0) return absl::OkStatus();
-    RETURN_IF_ERROR(
-        ring_->Put(to, bytes, [&](char* host) { return Read(pieces, reading, host); }));
+    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(pieces, reading, host); }));
     to += bytes;
     pieces.clear();
     bytes = 0;

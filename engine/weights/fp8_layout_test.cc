@@ -31,9 +31,8 @@ TEST(Fp8Layout, EachScheme) {
   const TensorInfo input = Info("input_scale", FileDType::kF32, {});
   EXPECT_EQ(Find(kBlock, {kValues, blocks})->scale.name, "a.b.weight_scale_inv");
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{200, 1}, {200}}) {
-    EXPECT_EQ(
-        Find(kChannel, {kValues, Info("weight_scale", FileDType::kBF16, shape)})->scale.shape,
-        shape);
+    EXPECT_EQ(Find(kChannel, {kValues, Info("weight_scale", FileDType::kBF16, shape)})->scale.shape,
+              shape);
   }
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{}, {1}}) {
     const TensorInfo one = Info("weight_scale", FileDType::kF32, shape);

@@ -29,8 +29,7 @@ void AddFp8(const std::string& matrix, const std::vector<int64_t>& shape, const 
   if (scheme.weight == Fp8WeightScale::kBlock) {
     scale = {(shape[0] + kBlock - 1) / kBlock, (shape[1] + kBlock - 1) / kBlock};
   }
-  tensors.push_back(
-      {.name = matrix + ".weight", .dtype = FileDType::kF8E4M3, .shape = shape});
+  tensors.push_back({.name = matrix + ".weight", .dtype = FileDType::kF8E4M3, .shape = shape});
   tensors.push_back({.name = absl::StrCat(matrix, ".", scheme.scale_name),
                      .dtype = FileDType::kF32,
                      .shape = std::move(scale)});

@@ -106,10 +106,10 @@ TEST(StoredLayoutTest, NamesWhatIsMissing) {
 }
 
 TEST(StoredLayoutTest, RefusesTypesShapesAndPartBlocks) {
-  EXPECT_EQ(
-      Reason({Info("weight", FileDType::kF8E5M2, {200, 96}), kFp8Scale}),
-      "dummy weights: tensor 'a.b.weight' is stored as F8_E5M2, want F32, BF16, F8_E4M3, or I8 or U8 holding "
-      "FP4");
+  EXPECT_EQ(Reason({Info("weight", FileDType::kF8E5M2, {200, 96}), kFp8Scale}),
+            "dummy weights: tensor 'a.b.weight' is stored as F8_E5M2, want F32, BF16, F8_E4M3, or "
+            "I8 or U8 holding "
+            "FP4");
   EXPECT_EQ(Reason({kFp8, Info("scale", FileDType::kU8, {2, 1})}),
             "dummy weights: tensor 'a.b.scale' is stored as U8, want F8_E8M0 or F32");
   EXPECT_EQ(Reason({kFp8, Info("scale", FileDType::kF8E8M0, {1, 1})}),

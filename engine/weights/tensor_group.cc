@@ -36,8 +36,8 @@ absl::StatusOr<TensorInfo> TensorGroup::Take(const char* part,
 }
 
 absl::Status TensorGroup::Refuse(const TensorInfo& tensor, const std::string& reason) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat(source_.Where(tensor.name), ": tensor ", QuotedTensor(tensor.name), " ", reason));
+  return absl::InvalidArgumentError(absl::StrCat(source_.Where(tensor.name), ": tensor ",
+                                                 QuotedTensor(tensor.name), " ", reason));
 }
 
 }  // namespace millrace

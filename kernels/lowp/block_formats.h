@@ -33,8 +33,8 @@ void DequantizeFp8(MatrixShape shape, absl::Span<const uint8_t> codes,
 void DequantizeFp8(MatrixShape shape, absl::Span<const uint8_t> codes,
                    absl::Span<const uint8_t> e8m0_scales, absl::Span<float> w);
 
-// FP8 E4M3 with a scale for more than a tile: amax / 448 of a row (an output), or of a whole matrix,
-// whose `x` may then come in pieces.
+// FP8 E4M3 with a scale for more than a tile: amax / 448 of a row (an output), or of a whole
+// matrix, whose `x` may then come in pieces.
 float Fp8ScaleOf(float amax);
 void QuantizeFp8(absl::Span<const float> x, float scale, absl::Span<uint8_t> codes);
 void DequantizeFp8(absl::Span<const uint8_t> codes, float scale, absl::Span<float> w);

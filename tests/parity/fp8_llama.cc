@@ -32,7 +32,7 @@ WrittenTensor Widened(const CheckpointSource& source, const TensorInfo& weight) 
   WrittenTensor w = {.shape = weight.shape, .type = WrittenTensor::Type::kF32};
   for (int64_t i = 0; i < rows * cols; ++i) {
     const int64_t row = i / cols, col = i % cols;
-    const int64_t at = blocks                   ? row / 128 * scale.shape[1] + col / 128
+    const int64_t at = blocks               ? row / 128 * scale.shape[1] + col / 128
                        : scales.size() == 1 ? 0
                                             : row;
     const auto code = static_cast<uint8_t>(weight.data[static_cast<size_t>(i)]);
@@ -93,11 +93,8 @@ Fp8Llama MakeFp8Llama(const TinyLlamaShape& shape, QuantTarget target, const std
   const std::string plain = Folder(model, name + "_plain");
   const std::string dir = MakeFolder(name + "_" + Fp8FormatName(target));
   std::filesystem::remove_all(dir);  // what an earlier run left
-  const absl::StatusOr<QuantizeReport> report =
-      QuantizeCheckpoint({.input = plain,
-                          .output = dir,
-                          .target = target,
-                          .activation_amax = kFp8ActivationAmax});
+  const absl::StatusOr<QuantizeReport> report = QuantizeCheckpoint(
+      {.input = plain, .output = dir, .target = target, .activation_amax = kFp8ActivationAmax});
   EXPECT_TRUE(report.ok()) << report.status();
   Fp8Llama made = {plain, dir, Dequantised(shape, dir)};
   made.twin.round_inputs = [target](std::vector<double>& x) { RoundInputs(target, x); };

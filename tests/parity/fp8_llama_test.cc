@@ -1,5 +1,7 @@
 // LLaMA from FP8 weights, in each form that checkpoints have, on the CPU: against the same numbers
 // as floats, and against the formulas with activations rounded.
+#include "tests/parity/fp8_llama.h"
+
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,7 +16,6 @@
 #include "nlohmann/json.hpp"
 #include "tests/parity/checkpoint_writer.h"
 #include "tests/parity/engine_runs.h"
-#include "tests/parity/fp8_llama.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
@@ -26,12 +27,8 @@ using Logits = std::vector<std::vector<float>>;
 // Two ranks cut k and v inside blocks of scales, q between them, and the MLP into 256 and 16
 // columns, so that up begins inside a block; inputs end in part of a block.
 TinyLlamaShape Shape() {
-  return {.hidden = 160,
-          .intermediate = 272,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_dim = 64};
+  return {
+      .hidden = 160, .intermediate = 272, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 64};
 }
 
 struct Way {
@@ -45,10 +42,8 @@ constexpr Way kWays[] = {{"one", 1, 0}, {"chunks", 1, 7}, {"two", 2, 0}, {"two, 
 constexpr double kLost = 0.3;
 
 Logits LogitsOf(const std::string& dir, const Way& way, Numerics numerics, bool quantize = false) {
-  const std::unique_ptr<Engine> engine = Start(dir, {.ranks = way.ranks,
-                                                     .chunk = way.chunk,
-                                                     .numerics = numerics,
-                                                     .quantize = quantize});
+  const std::unique_ptr<Engine> engine = Start(
+      dir, {.ranks = way.ranks, .chunk = way.chunk, .numerics = numerics, .quantize = quantize});
   if (engine == nullptr) return {};
   const std::vector<Output> outputs = RunAll(*engine, {Greedy(Prompt(40, 5), 4, true)});
   EXPECT_TRUE(outputs[0].status.ok()) << outputs[0].status;
@@ -94,8 +89,8 @@ TEST_P(Fp8LlamaTest, ServedIsTheFormulas) {
 TEST_P(Fp8LlamaTest, MemoryIsTheCodes) {
   const TinyLlamaShape s = Shape();
   const Fp8Llama llama = MakeFp8Llama(s, GetParam(), "memory");
-  const auto executor = LocalExecutor::Create(
-      ExecutorConfig(llama.dir, {.numerics = Numerics::kServing}));
+  const auto executor =
+      LocalExecutor::Create(ExecutorConfig(llama.dir, {.numerics = Numerics::kServing}));
   ASSERT_TRUE(executor.ok()) << executor.status();
   const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim, h = s.hidden;
   const int64_t codes = h * (q + 2 * kv) + q * h + 3 * h * s.intermediate;
@@ -108,8 +103,7 @@ TEST_P(Fp8LlamaTest, MemoryIsTheCodes) {
     scales += 4;
   }
   const int64_t floats = 2 * int64_t{s.vocab} * h + (2 * s.layers + 1) * h;
-  EXPECT_EQ((*executor)->memory()[0].weight_bytes,
-            s.layers * (codes + 4 * scales) + 4 * floats);
+  EXPECT_EQ((*executor)->memory()[0].weight_bytes, s.layers * (codes + 4 * scales) + 4 * floats);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Fp8LlamaTest,
@@ -131,8 +125,8 @@ TEST(Fp8AtLoad, IsTheCheckpointOfChannels) {
 }
 
 std::string Message(const std::string& dir, int32_t ranks = 1) {
-  const auto executor = LocalExecutor::Create(
-      ExecutorConfig(dir, {.ranks = ranks, .numerics = Numerics::kServing}));
+  const auto executor =
+      LocalExecutor::Create(ExecutorConfig(dir, {.ranks = ranks, .numerics = Numerics::kServing}));
   return executor.ok() ? "" : std::string(executor.status().message());
 }
 
@@ -210,11 +204,9 @@ TEST(Fp8ByHand, ErrorsNameTensorAndFile) {
   expect(message("excluded",
                  [&](ByHand& b) { b.quantization["modules_to_not_convert"] = {"layers.0.mlp"}; }),
          {"bad_excluded/model.safetensors", "is stored as"});
-  expect(message("halves",
-                 [&](ByHand& b) {
-                   b.quantization["modules_to_not_convert"] = {"up_proj"};
-                 }),
-         {"model.layers.0.mlp.gate_proj and model.layers.0.mlp.up_proj different forms"});
+  expect(
+      message("halves", [&](ByHand& b) { b.quantization["modules_to_not_convert"] = {"up_proj"}; }),
+      {"model.layers.0.mlp.gate_proj and model.layers.0.mlp.up_proj different forms"});
 }
 
 TEST(Fp8ByHand, CutsInsideBlocksAreRefused) {

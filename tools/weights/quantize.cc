@@ -20,11 +20,12 @@
 #include "tools/common/terminal.h"
 #include "tools/weights/quantize_run.h"
 
-ABSL_FLAG(
-    std::string, format, "",
-    "fp8 (128 x 128 blocks), fp8-ct (compressed-tensors, a scale for each output), fp8-ct-tensor (a "
-    "scale for each matrix), fp8-modelopt (the same, NVIDIA's names), mxfp4, nvfp4 (NVIDIA's names) "
-    "or nvfp4-ct (compressed-tensors')");
+ABSL_FLAG(std::string, format, "",
+          "fp8 (128 x 128 blocks), fp8-ct (compressed-tensors, a scale for each output), "
+          "fp8-ct-tensor (a "
+          "scale for each matrix), fp8-modelopt (the same, NVIDIA's names), mxfp4, nvfp4 (NVIDIA's "
+          "names) "
+          "or nvfp4-ct (compressed-tensors')");
 ABSL_FLAG(double, activation_amax, 256,
           "of formats with input_scale: the largest activation that passes");
 ABSL_FLAG(int, threads, 0, "threads that quantise (default: one for each processor)");

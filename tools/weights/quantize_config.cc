@@ -157,16 +157,15 @@ NvidiaConfigs NvidiaFp8() {
   const Json args = {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}};
   const Json group = {
       {"input_activations", args}, {"weights", args}, {"targets", Json::array({"Linear"})}};
-  return {{{"quant_method", "modelopt"},
-           {"quant_algo", "FP8"},
-           {"producer", producer},
-           {"config_groups", {{"group_0", group}}},
-           {"ignore", left_out}},
-          {{"producer", producer},
-           {"quantization",
-            {{"quant_algo", "FP8"},
-             {"kv_cache_quant_algo", nullptr},
-             {"exclude_modules", left_out}}}}};
+  return {
+      {{"quant_method", "modelopt"},
+       {"quant_algo", "FP8"},
+       {"producer", producer},
+       {"config_groups", {{"group_0", group}}},
+       {"ignore", left_out}},
+      {{"producer", producer},
+       {"quantization",
+        {{"quant_algo", "FP8"}, {"kv_cache_quant_algo", nullptr}, {"exclude_modules", left_out}}}}};
 }
 
 }  // namespace

@@ -181,8 +181,8 @@ std::vector<OutputTensor> Fp8Outputs(const std::string& base, const TensorInfo& 
   return outputs;
 }
 
-std::vector<OutputTensor> OutputsOf(const TensorInfo& source, Encoding encoding,
-                                    ModelLayout layout, QuantTarget target) {
+std::vector<OutputTensor> OutputsOf(const TensorInfo& source, Encoding encoding, ModelLayout layout,
+                                    QuantTarget target) {
   if (encoding == Encoding::kCopy) return {{source.name, source.dtype, source.shape}};
   const bool is_llama = layout == ModelLayout::kLlama;
   const std::string base =

@@ -23,7 +23,8 @@ enum class ModelLayout {
 // What the user asks for. README.md says what each means for each model.
 enum class QuantTarget { kFp8, kFp8Ct, kFp8CtTensor, kFp8ModelOpt, kMxfp4, kNvfp4, kNvfp4Ct };
 
-// "fp8", "fp8-ct", "fp8-ct-tensor", "fp8-modelopt", "mxfp4", "nvfp4", "nvfp4-ct"; InvalidArgument for others, naming these.
+// "fp8", "fp8-ct", "fp8-ct-tensor", "fp8-modelopt", "mxfp4", "nvfp4", "nvfp4-ct"; InvalidArgument
+// for others, naming these.
 absl::StatusOr<QuantTarget> ParseQuantTarget(const std::string& name);
 
 // How one tensor is stored.

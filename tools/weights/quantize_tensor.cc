@@ -251,9 +251,8 @@ absl::StatusOr<float> TensorAmax(const TensorInfo& tensor, ThreadPool& pool) {
   return largest;
 }
 
-absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor,
-                                          const Magnitudes& magnitudes, ThreadPool& pool,
-                                          ByteSink sink) {
+absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, const Magnitudes& magnitudes,
+                                          ThreadPool& pool, ByteSink sink) {
   return MatrixQuantizer(tensor, magnitudes).Run(pool, sink);
 }
 

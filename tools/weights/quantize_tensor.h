@@ -42,9 +42,8 @@ struct Magnitudes {
 // Gives `sink` the outputs of `tensor` in their order.
 // Holds a few dozen MB, more only for very wide matrices. Also the sink's error.
 // REQUIRES: `tensor` was planned, and is not copied.
-absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor,
-                                          const Magnitudes& magnitudes, ThreadPool& pool,
-                                          ByteSink sink);
+absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, const Magnitudes& magnitudes,
+                                          ThreadPool& pool, ByteSink sink);
 
 }  // namespace millrace
 
