@@ -85,32 +85,57 @@ struct CodeProducer {
   }
 };
 
-// Three warps. Sixteen codes of a row a lane and step: the lanes read without bank conflicts, and
-// write without, since those of odd slabs begin with their second half.
+// Three warps. Eight codes of a row a lane and step, which become 16 bytes: reads and writes meet
+// every bank once.
 template <typename T>
 struct Widener {
   typename T::Smem& smem;
   Cursor<T::kCodeStages> codes;
   Cursor<T::kStages> ring;
 
-  // What lies past the sequence's end may be NaN, which a weight of 0 does not hide.
-  __device__ __forceinline__ void WidenBlock(const uint8_t* from, int rows, uint8_t* to) const {
-    constexpr int kVectors = T::kHeadDim / 16;  // of a row
-    constexpr int kThreads = 32 * T::kWideners;
-#pragma unroll 2
-    for (int i = threadIdx.x - 32; i < T::kKeys * kVectors; i += kThreads) {
-      const int row = i / kVectors, vector = i % kVectors;
-      uint4 x = *reinterpret_cast<const uint4*>(from + i * 16);
-      if (row >= rows) x = {};
-      const uint4 low = {WidenE4M3Pair(x.x), WidenE4M3Pair(x.x >> 16), WidenE4M3Pair(x.y),
-                         WidenE4M3Pair(x.y >> 16)};
-      const uint4 high = {WidenE4M3Pair(x.z), WidenE4M3Pair(x.z >> 16), WidenE4M3Pair(x.w),
-                          WidenE4M3Pair(x.w >> 16)};
-      uint8_t* const slab_row = to + vector / 4 * T::kSlabBytes + row * T::kSlabRowBytes;
-      const int chunk = vector % 4 * 2, swap = vector / 4 % 2;
-      *reinterpret_cast<uint4*>(slab_row + ((chunk + swap) ^ row % 8) * 16) = swap ? high : low;
-      *reinterpret_cast<uint4*>(slab_row + ((chunk + 1 - swap) ^ row % 8) * 16) = swap ? low : high;
+  static constexpr int kVectors = T::kHeadDim / 8;            // of a row
+  static constexpr int kStep = 32 * T::kWideners / kVectors;  // rows from a lane's to its next
+  static constexpr int kInFlight = 4;
+  static_assert(32 * T::kWideners % kVectors == 0);
+
+  // kInFlight rows from `begin` on, as far as they are of the block; with kEnds zeros from `end`
+  // on: what lies past the sequence's end may be NaN, which a weight of 0 does not hide. Addresses
+  // of shared memory.
+  template <bool kLast, bool kEnds>
+  __device__ __forceinline__ void WidenRows(uint32_t from, uint32_t to, int begin, int end) const {
+    uint2 x[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int row = begin + i * kStep;
+      x[i] = {};
+      if (row < (kEnds ? end : kLast ? T::kKeys : row + 1)) {
+        x[i] = LoadShared(from + row * T::kHeadDim);
+      }
     }
+    const uint32_t vector = (threadIdx.x - 32) % kVectors;
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int row = begin + i * kStep;
+      const uint4 halves = {WidenE4M3Pair(x[i].x), WidenE4M3Pair(x[i].x >> 16),
+                            WidenE4M3Pair(x[i].y), WidenE4M3Pair(x[i].y >> 16)};
+      const uint32_t chunk = (vector ^ row) & 7;
+      if (kLast && row >= T::kKeys) break;
+      StoreShared(to + row * T::kSlabRowBytes + chunk * 16, halves);
+    }
+  }
+
+  template <bool kEnds>
+  __device__ __forceinline__ void WidenBlock(uint32_t from, uint32_t to, int end) const {
+    constexpr int kAtOnce = kInFlight * kStep, kWhole = T::kKeys / kAtOnce * kAtOnce;
+    const uint32_t thread = threadIdx.x - 32, vector = thread % kVectors;
+    const int first = static_cast<int>(thread / kVectors);
+    from += vector * 8;
+    to += vector / 8 * T::kSlabBytes;
+#pragma unroll
+    for (int begin = 0; begin < kWhole; begin += kAtOnce) {
+      WidenRows<false, kEnds>(from, to, begin + first, end);
+    }
+    if constexpr (kWhole < T::kKeys) WidenRows<true, kEnds>(from, to, kWhole + first, end);
   }
 
   __device__ void Run() {
@@ -119,7 +144,13 @@ struct Widener {
       const int rows = smem.rows[codes.index];
       if (rows < 0) return;
       Wait(&smem.empty[ring.index], ring.parity ^ 1);
-      WidenBlock(smem.codes[codes.index], rows, smem.ring[ring.index]);
+      const uint32_t from = SharedAddress(smem.codes[codes.index]);
+      const uint32_t to = SharedAddress(smem.ring[ring.index]);
+      if (rows >= T::kKeys) {
+        WidenBlock<false>(from, to, rows);
+      } else {
+        WidenBlock<true>(from, to, rows);
+      }
       FenceSharedForAsync();
       __syncwarp();
       if (threadIdx.x % 32 == 0) {
@@ -129,6 +160,18 @@ struct Widener {
       codes.Advance();
       ring.Advance();
     }
+  }
+
+ private:
+  static __device__ __forceinline__ uint2 LoadShared(uint32_t from) {
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(from) : "memory");
+    return x;
+  }
+  static __device__ __forceinline__ void StoreShared(uint32_t to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
   }
 };
 
