@@ -32,9 +32,9 @@ void BindScales(ShapeChecker& checker, const Fp8GemmArgs& args, Sizes s) {
 
 }  // namespace
 
-absl::Status Fp8Gemm(const OpContext& ctx, const Fp8GemmArgs& args) {
+absl::Status CheckFp8Gemm(std::string_view op, DeviceType device, const Fp8GemmArgs& args) {
   Sizes s;
-  ShapeChecker checker("Fp8Gemm", ctx.device.type());
+  ShapeChecker checker(op, device);
   checker.Bind("x", args.x, {&s.tokens, &s.inputs}, {DType::kU8})
       .Bind("weight", args.weight, {&s.outputs, &s.inputs}, {DType::kU8})
       .Bind("y", args.y, {&s.tokens, &s.outputs}, {DType::kF32, DType::kBF16});
@@ -44,11 +44,15 @@ absl::Status Fp8Gemm(const OpContext& ctx, const Fp8GemmArgs& args) {
   if (args.residual) {
     checker.Bind("residual", *args.residual, {&s.tokens, &s.outputs}, {DType::kF32, DType::kBF16});
   }
-  if (ctx.device.type() == DeviceType::kCuda) {
+  if (device == DeviceType::kCuda) {
     int64_t flags = kUnbound;
     checker.Bind("flags", args.flags, {&flags}, {DType::kI32});
   }
-  RETURN_IF_ERROR(checker.status());
+  return checker.status();
+}
+
+absl::Status Fp8Gemm(const OpContext& ctx, const Fp8GemmArgs& args) {
+  RETURN_IF_ERROR(CheckFp8Gemm("Fp8Gemm", ctx.device.type(), args));
   if (args.y.empty()) return absl::OkStatus();
   return RunOnDevice(kFp8Gemm, ctx, args);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,10 @@ struct Fp8GemmArgs {
 // InvalidArgument: shapes, dtypes, flags too few. ResourceExhausted: workspace below
 // Fp8GemmWorkspaceBytes. Unimplemented: no kernel for the device.
 absl::Status Fp8Gemm(const OpContext& ctx, const Fp8GemmArgs& args);
+
+// For ops that are made of a product: what Fp8Gemm() would say to the operands of `args`, in the
+// name of `op`.
+absl::Status CheckFp8Gemm(std::string_view op, DeviceType device, const Fp8GemmArgs& args);
 
 // Workspace that calls with at most `max_inputs` inputs need on this device.
 absl::StatusOr<int64_t> Fp8GemmWorkspaceBytes(Device& device, int64_t max_inputs);

@@ -1,6 +1,5 @@
 #include <cstdint>
 #include <limits>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
@@ -8,38 +7,10 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/product_args.h"
 
 namespace millrace {
 namespace {
-
-int64_t VectorStride(const TensorView& scale) { return scale.dim(0) == 1 ? 0 : 1; }
-
-Fp8GemmAddend AddendOf(const std::optional<TensorView>& t) {
-  if (!t) return {};
-  return {.data = t->data, .stride = t->stride(0), .bf16 = t->dtype == DType::kBF16};
-}
-
-Fp8GemmKernelArgs KernelArgs(const Fp8GemmArgs& args) {
-  const bool blocks = args.scales == Fp8GemmScales::kBlocks;
-  return {
-      .x = args.x.as<uint8_t>(),
-      .weight = args.weight.as<uint8_t>(),
-      .x_scale = args.x_scale.as<float>(),
-      .weight_scale = args.weight_scale.as<float>(),
-      .y = args.y.data,
-      .x_stride = args.x.stride(0),
-      .weight_stride = args.weight.stride(0),
-      .y_stride = args.y.stride(0),
-      .x_scale_stride = blocks ? args.x_scale.stride(0) : VectorStride(args.x_scale),
-      .weight_scale_stride = blocks ? args.weight_scale.stride(0) : VectorStride(args.weight_scale),
-      .tokens = static_cast<int32_t>(args.x.dim(0)),
-      .inputs = static_cast<int32_t>(args.x.dim(1)),
-      .outputs = static_cast<int32_t>(args.weight.dim(0)),
-      .bias = AddendOf(args.bias),
-      .residual = AddendOf(args.residual),
-      .blocks = blocks,
-      .y_bf16 = args.y.dtype == DType::kBF16};
-}
 
 absl::Status RunFew(const OpContext& ctx, const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t want = Fp8GemmFlagCount(multiprocessors);
@@ -47,7 +18,7 @@ absl::Status RunFew(const OpContext& ctx, const Fp8GemmArgs& args, int32_t multi
     return absl::InvalidArgumentError(
         absl::StrCat("Fp8Gemm: flags.dim(0) = ", args.flags.dim(0), ", want ", want));
   }
-  const Fp8GemmKernelArgs kernel_args = KernelArgs(args);
+  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs(args);
   WorkspaceScope scope(ctx.workspace);
   ASSIGN_OR_RETURN(void* const parts,
                    scope.Take(Fp8GemmPartFloats(kernel_args.tokens, multiprocessors) * 4));
@@ -74,17 +45,20 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
     }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
+    case Fp8GemmKernel::kSkinny:
+      return CudaStatus(LaunchFp8GemmSkinny(KernelArgs(args), multiprocessors, stream), "Fp8Gemm");
     case Fp8GemmKernel::kTiles: {
       const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
-      return CudaStatus(LaunchFp8GemmTiles(KernelArgs(args), {multiprocessors, narrow}, stream),
-                        "Fp8Gemm");
+      return CudaStatus(
+          LaunchFp8GemmTiles(Fp8GemmProductArgs(args), {multiprocessors, narrow}, stream),
+          "Fp8Gemm");
     }
     case Fp8GemmKernel::kMma:
-      return CudaStatus(LaunchFp8GemmMma(KernelArgs(args), stream), "Fp8Gemm");
+      return CudaStatus(LaunchFp8GemmMma(Fp8GemmProductArgs(args), stream), "Fp8Gemm");
     case Fp8GemmKernel::kGeneric:
       break;
   }
-  return CudaStatus(LaunchFp8GemmGeneric(KernelArgs(args), stream), "Fp8Gemm");
+  return CudaStatus(LaunchFp8GemmGeneric(Fp8GemmProductArgs(args), stream), "Fp8Gemm");
 }
 
 absl::Status Fp8GemmCuda(const OpContext& ctx, const Fp8GemmArgs& args) {

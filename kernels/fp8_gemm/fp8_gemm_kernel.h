@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/quantize/code_args.h"
+
 namespace millrace {
 
 // A bias or a residual, or nothing.
@@ -39,6 +41,7 @@ struct Fp8GemmKernelArgs {
   int32_t weight_group_rows = 0;
   int64_t weight_scale_group_stride = 0;
   Fp8GemmAddend bias, residual;
+  CodeArgs gated;       // of LaunchFp8GateUp() (kernels/fp8_gate_up), instead of y
   bool blocks = false;  // scales of blocks
   bool y_bf16 = false;
 };
@@ -84,6 +87,12 @@ cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& 
 
 // Any number of tokens, by mma.sync. REQUIRES: sm_80; x, weight and their rows on 16 bytes.
 cudaError_t LaunchFp8GemmMma(const Fp8GemmKernelArgs& args, cudaStream_t stream);
+
+// Up to kFp8GemmSkinnyTokens tokens; sm_89 and later. REQUIRES: x, weight and their rows on 16
+// bytes; inputs a multiple of 128, above 0.
+inline constexpr int32_t kFp8GemmSkinnyTokens = 8;
+cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
+                                cudaStream_t stream);
 
 // Any shapes, strides and devices; one warp an output, slow.
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream);

@@ -16,6 +16,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_gated.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/matrix.cuh"
@@ -27,9 +28,14 @@
 
 namespace millrace::fp8_tiles {
 
-template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks, typename WorkOfBlocks = Dense>
+template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks, typename WorkOfBlocks = Dense,
+          bool kGatesAndUps = false>
 struct Traits {
   using Work = WorkOfBlocks;
+  // The first wave of a tile are gates, the second their ups, and what is stored are codes of
+  // silu(gate) up (kernels/fp8_gate_up).
+  static constexpr bool kGated = kGatesAndUps;
+  static_assert(!kGated || (kWavesOfTile == 2 && kColsOfWave == 128));
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
@@ -141,7 +147,11 @@ class Consumer {
       for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>();
       PointAtScales(next);
       Step<true>();
-      StoreWave(T::kWaves - 1);
+      if constexpr (T::kGated) {
+        StoreGated();
+      } else {
+        StoreWave(T::kWaves - 1);
+      }
     }
     if (tid_ == 0) StoreWait();
   }
@@ -203,7 +213,9 @@ class Consumer {
       }
       WgmmaCommit();
       if (wave == 0) LoadScales();
-      if (kLast && wave > 0) StoreWave(wave - 1);
+      if constexpr (kLast && !T::kGated) {
+        if (wave > 0) StoreWave(wave - 1);
+      }
       WgmmaWait<0>();
       WgmmaHold(part);
       if (wave + 1 == T::kWaves) ReleaseStage();
@@ -264,6 +276,35 @@ class Consumer {
       for (int slab = 0; slab < T::kSlabs; ++slab) {
         StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_row);
       }
+      StoreCommit();
+    }
+  }
+
+  // Codes of both waves, a scale for each of the tile's rows.
+  __device__ __forceinline__ void StoreGated() {
+    const int first_row = tile_.row + wg_ * 64;
+    const int row = warp_ * 16 + lane_ / 4;
+    if constexpr (!T::kBlocks) {
+      ScaleSums(total_[0], first_row + row, tile_.col);
+      ScaleSums(total_[1], first_row + row, tile_.col + T::kWaveCols);
+    }
+    GatedScales scales = {};
+    Gate(args_.gated, total_[1], total_[0], scales);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int token = first_row + row + 8 * h;
+      if (lane_ % 4 == 0 && token < tile_.row_end) {
+        args_.gated.scale[tile_.col / T::kCols * args_.gated.scale_stride + token] =
+            scales.of_row[h];
+      }
+    }
+    if (tid_ == 0) StoreWaitRead();
+    NamedSync(kStaging + wg_, 128);
+    StageCodes(total_[0], scales, row, smem_.y[wg_][0]);
+    FenceSharedForAsync();
+    NamedSync(kStaging + wg_, 128);
+    if (tid_ == 0) {
+      StoreBox2(maps_.y, smem_.y[wg_][0], tile_.col / 2, first_row);
       StoreCommit();
     }
   }

@@ -33,6 +33,10 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
         maps.x_scale);
     if (error != cudaSuccess) return error;
   }
+  if constexpr (T::kGated) {
+    return MakeMap(encode, Codes(a.gated.codes, a.tokens, a.outputs / 2, a.gated.codes_stride, 64),
+                   maps.y);
+  }
   if (!StoresBoxes(a)) return cudaSuccess;
   return MakeMap(encode,
                  {a.y, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.tokens, a.outputs, a.y_stride * 2, 64,

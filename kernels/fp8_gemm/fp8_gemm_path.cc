@@ -5,10 +5,11 @@
 namespace millrace {
 namespace {
 
-// Most tokens that the kernel for few takes.
+// Most tokens that the kernels for few take.
 constexpr int64_t kFewTokens = 128;
 // Most tokens that the one for fewer takes.
 constexpr int64_t kSplitTokens = 64;
+constexpr int64_t kSkinnyTokens = 8;
 
 bool RowsOn16Bytes(const TensorView& t) {
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
@@ -22,6 +23,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability) {
   const bool rows_fit = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight);
   if (compute_capability < 80 || !rows_fit) return Fp8GemmKernel::kGeneric;
+  const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
+  if (compute_capability >= 89 && skinny) return Fp8GemmKernel::kSkinny;
   const bool scales_fit = args.scales != Fp8GemmScales::kBlocks || RowsOn16Bytes(args.x_scale);
   if (compute_capability != 90 || !scales_fit) return Fp8GemmKernel::kMma;
   if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;

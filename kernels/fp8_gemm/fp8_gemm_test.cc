@@ -214,7 +214,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
   for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
     for (Units units : {Units::kBlocks, Units::kTokensAndOutputs}) {
       Tensors plain(device(), c, units, DType::kF32);
-      const Sums products = Oracle(plain, c, gpu()).All();
+      const Fp8Sums products = Oracle(plain, c, gpu()).All();
       for (const Addends& a : kAddends) {
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
@@ -224,7 +224,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         TestRng rng(3);
         bias.SetNormal(rng, 2000);
         residual.SetNormal(rng, 2000);
-        Sums sums = products;
+        Fp8Sums sums = products;
         const Values b = bias.Get(), r = residual.Get();
         for (size_t i = 0; i < sums.value.size(); ++i) {
           const double added = (a.bias ? b[i % b.size()] : 0) + (a.residual ? r[i] : 0);
@@ -236,7 +236,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
         if (a.residual) args.residual = residual.view();
         if (a.in_place) args.y = residual.view();
         ASSERT_EQ(Fp8Gemm(ctx(), args), absl::OkStatus());
-        ExpectClose(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
+        ExpectFp8Close(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
         t.ExpectGuardsIntact();
         EXPECT_TRUE(bias.GuardsIntact());
         EXPECT_TRUE(residual.GuardsIntact());
@@ -327,7 +327,11 @@ Fp8GemmArgs Shaped(int64_t tokens, int64_t inputs, int64_t outputs) {
 }
 
 TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 89), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 256, 64), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 89), Fp8GemmKernel::kMma);

@@ -407,7 +407,9 @@ TEST(Quantize, RefusesOutputs) {
 TEST(ParseQuantTarget, Names) {
   EXPECT_EQ(*ParseQuantTarget("nvfp4-ct"), QuantTarget::kNvfp4Ct);
   const auto unknown = ParseQuantTarget("int4");
-  EXPECT_EQ(unknown.status().message(), "format 'int4' is not one of fp8, mxfp4, nvfp4, nvfp4-ct");
+  EXPECT_EQ(unknown.status().message(),
+            "format 'int4' is not one of fp8, fp8-ct, fp8-ct-tensor, fp8-modelopt, mxfp4, nvfp4, "
+            "nvfp4-ct");
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+// The first half of a gated MLP in FP8: gate and up projection, the activation, and its codes for
+// the next product, so that for many tokens none of what lies between reaches memory.
+#ifndef KERNELS_FP8_GATE_UP_FP8_GATE_UP_H_
+#define KERNELS_FP8_GATE_UP_FP8_GATE_UP_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/core/op_context.h"
+#include "kernels/core/tensor_view.h"
+#include "kernels/fp8_gemm/fp8_gemm.h"
+#include "kernels/quantize/quantize.h"
+
+namespace millrace {
+
+// Rows of gate and up alternate in blocks of this many: those that share a scale, of the weight and
+// of the codes.
+inline constexpr int64_t kFp8GateUpBlock = 128;
+
+// T tokens, K inputs, I outputs. Codes are E4M3; rows may be padded.
+struct Fp8GateUpArgs {
+  TensorView x;        // [T, K] u8
+  TensorView x_scale;  // as Fp8GemmArgs has it
+  // [2 I, K] u8: kFp8GateUpBlock rows of gate, the rows of up that go with them, and so on. I is a
+  // multiple of kFp8GateUpBlock.
+  TensorView weight;
+  TensorView weight_scale;  // as Fp8GemmArgs has it, in the order of the rows
+  TensorView codes;         // [T, I] u8, overwritten; overlaps nothing else
+  TensorView scale;         // [I / 128, T] f32, overwritten: of groups, as Quantize writes it
+  TensorView flags;         // as Fp8GemmArgs has it
+  Fp8GemmScales scales = Fp8GemmScales::kBlocks;
+  QuantizeScale rounding = QuantizeScale::kF32;  // not kGiven
+};
+
+// What Quantize() makes, by groups, of silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as
+// Fp8Gemm() has them, all in f32. Which kernels run depends on shapes and alignment, and so do the
+// last bits; the same call gives the same bits.
+// InvalidArgument: operands that do not fit together. ResourceExhausted: workspace below
+// Fp8GateUpWorkspaceBytes. Unimplemented: no kernel for the device.
+absl::Status Fp8GateUp(const OpContext& ctx, const Fp8GateUpArgs& args);
+
+// Workspace that calls with at most so many inputs and outputs (I) need on this device.
+absl::StatusOr<int64_t> Fp8GateUpWorkspaceBytes(Device& device, int64_t max_inputs,
+                                                int64_t max_outputs);
+
+}  // namespace millrace
+
+#endif  // KERNELS_FP8_GATE_UP_FP8_GATE_UP_H_

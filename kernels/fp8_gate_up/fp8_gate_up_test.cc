@@ -1,0 +1,227 @@
+#include "kernels/fp8_gate_up/fp8_gate_up.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/fp8_gate_up/fp8_gate_up_cases.h"
+#include "kernels/testing/fp8_sum.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+using Values = std::vector<double>;
+
+struct Tensors {
+  Tensors(Device& device, const Fp8GateUpCase& c, bool of_blocks)
+      : blocks(of_blocks),
+        x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
+        x_scale(device, DType::kF32,
+                blocks ? std::vector<int64_t>{(c.inputs + 127) / 128, c.tokens}
+                       : std::vector<int64_t>{c.tokens},
+                blocks ? c.scale_padding : 0),
+        weight(device, DType::kU8, {2 * c.outputs, c.inputs}, c.padding),
+        weight_scale(device, DType::kF32,
+                     blocks ? std::vector<int64_t>{2 * c.outputs / 128, (c.inputs + 127) / 128}
+                            : std::vector<int64_t>{2 * c.outputs}),
+        codes(device, DType::kU8, {c.tokens, c.outputs}, c.padding),
+        scale(device, DType::kF32, {c.outputs / 128, c.tokens}, c.scale_padding),
+        flags(device, DType::kI32, {Fp8GemmFlags(device).value()}) {
+    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
+    SetCodes(x, rng);
+    SetCodes(weight, rng);
+    x_scale.SetUniform(rng, 0.5, 2);
+    // Gates and ups of some units: codes have a mean square of some 60^2.
+    const double unit = 1 / (3600 * std::sqrt(static_cast<double>(c.inputs)));
+    weight_scale.SetUniform(rng, unit, 4 * unit);
+    flags.SetAll(0);
+  }
+
+  // Any code but NaN.
+  static void SetCodes(GuardedTensor& t, TestRng& rng) {
+    Values codes;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      codes.push_back(static_cast<double>(rng.Integer(0, 0x7e) + 128 * rng.Integer(0, 1)));
+    }
+    t.Set(codes);
+  }
+
+  Fp8GateUpArgs Args() const {
+    return {.x = x.view(),
+            .x_scale = x_scale.view(),
+            .weight = weight.view(),
+            .weight_scale = weight_scale.view(),
+            .codes = codes.view(),
+            .scale = scale.view(),
+            .flags = flags.view(),
+            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+  }
+  void ExpectGuardsIntact() const {
+    for (const GuardedTensor* t : {&x, &x_scale, &weight, &weight_scale, &codes, &scale, &flags}) {
+      EXPECT_TRUE(t->GuardsIntact());
+    }
+  }
+
+  bool blocks;
+  GuardedTensor x, x_scale, weight, weight_scale, codes, scale, flags;
+};
+
+// A number and how far from it a result may be.
+struct Near {
+  double value = 0, error = 0;
+};
+
+// The activation by its formula.
+class Oracle {
+ public:
+  Oracle(const Tensors& t, const Fp8GateUpCase& c, bool cuts)
+      : case_(c),
+        cuts_(cuts),
+        blocks_(t.blocks),
+        x_(DecodeAll(t.x.Get())),
+        weight_(DecodeAll(t.weight.Get())),
+        x_scale_(t.x_scale.Get()),
+        weight_scale_(t.weight_scale.Get()) {}
+
+  Near Activation(int64_t m, int64_t i) const {
+    const int64_t row = i / 128 * 256 + i % 128;
+    const Near gate = Sum(m, row), up = Sum(m, row + 128);
+    const double silu = gate.value / (1 + std::exp(-gate.value));
+    // silu rises by at most 1.1; f32 and the fast exponential lose some 2^-21.
+    const double silu_error = 1.1 * gate.error + 0x1p-20 * std::abs(silu);
+    return {silu * up.value, silu_error * (std::abs(up.value) + up.error) +
+                                 (std::abs(silu) + silu_error) * up.error};
+  }
+
+ private:
+  static Values DecodeAll(Values codes) {
+    for (double& code : codes) code = DecodeE4M3(code);
+    return codes;
+  }
+  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
+
+  Near Sum(int64_t m, int64_t n) const {
+    const int64_t depth = (case_.inputs + 127) / 128;
+    Near sum;
+    for (int64_t k = 0; k < case_.inputs; k += 128) {
+      Fp8BlockSum part(cuts_);
+      for (int64_t i = k; i < std::min(k + 128, case_.inputs); ++i) {
+        part.Add(At(x_, m * case_.inputs + i) * At(weight_, n * case_.inputs + i));
+      }
+      part.EndGroup();
+      const double scale = blocks_ ? At(x_scale_, k / 128 * case_.tokens + m) *
+                                         At(weight_scale_, n / 128 * depth + k / 128)
+                                   : At(x_scale_, m) * At(weight_scale_, n);
+      sum.value += part.value() * scale;
+      sum.error += (1e-6 * part.magnitude() + part.cut()) * scale;
+    }
+    return sum;
+  }
+
+  const Fp8GateUpCase& case_;
+  bool cuts_, blocks_;
+  Values x_, weight_, x_scale_, weight_scale_;
+};
+
+class Fp8GateUpTest : public OpTest {
+ protected:
+  // A group's scale is that of its largest activation, and each code half a step of E4M3 at most
+  // from the activation: 2^-4 of it, or 2^-10 scales among subnormal codes.
+  void ExpectClose(const Tensors& t, const Fp8GateUpCase& c) {
+    const Oracle oracle(t, c, device().type() == DeviceType::kCuda);
+    const Values codes = t.codes.Get(), scales = t.scale.Get();
+    for (int64_t m = 0; m < c.tokens; ++m) {
+      for (int64_t first = 0; first < c.outputs; first += 128) {
+        const double scale = scales[static_cast<size_t>(first / 128 * c.tokens + m)];
+        Near amax;
+        for (int64_t i = first; i < first + 128; ++i) {
+          const Near want = oracle.Activation(m, i);
+          amax.value = std::max(amax.value, std::abs(want.value));
+          amax.error = std::max(amax.error, want.error);
+          const double got = DecodeE4M3(codes[static_cast<size_t>(m * c.outputs + i)]) * scale;
+          const double step = std::max(std::abs(want.value) / 16, scale * 0x1p-10);
+          ASSERT_NEAR(got, want.value, 1.001 * step + 1.1 * want.error) << m << ", " << i;
+        }
+        ASSERT_NEAR(scale * 448, amax.value, 1e-6 * amax.value + amax.error) << m << ", " << first;
+      }
+    }
+  }
+};
+
+TEST_P(Fp8GateUpTest, AgreesWithTheDefinition) {
+  for (const Fp8GateUpCase& c : kFp8GateUpCases) {
+    for (bool blocks : {true, false}) {
+      SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
+                   std::to_string(c.outputs) + (blocks ? " blocks" : " vectors"));
+      const Tensors t(device(), c, blocks);
+      ASSERT_EQ(Fp8GateUp(ctx(), t.Args()), absl::OkStatus());
+      ExpectClose(t, c);
+      t.ExpectGuardsIntact();
+      EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
+      const std::vector<uint8_t> codes = t.codes.GetBytes(), scales = t.scale.GetBytes();
+      ASSERT_EQ(Fp8GateUp(ctx(), t.Args()), absl::OkStatus());
+      EXPECT_EQ(t.codes.GetBytes(), codes);
+      EXPECT_EQ(t.scale.GetBytes(), scales);
+    }
+  }
+}
+
+TEST_P(Fp8GateUpTest, RoundsScalesToPowersOfTwo) {
+  for (int64_t tokens : {4, 132}) {
+    const Fp8GateUpCase c = {tokens, 256, 128, 0, 0};
+    const Tensors t(device(), c, true);
+    ASSERT_EQ(Fp8GateUp(ctx(), t.Args()), absl::OkStatus());
+    const Values plain = t.scale.Get();
+    Fp8GateUpArgs args = t.Args();
+    args.rounding = QuantizeScale::kPowerOfTwo;
+    ASSERT_EQ(Fp8GateUp(ctx(), args), absl::OkStatus());
+    const Values rounded = t.scale.Get();
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(rounded[i], std::exp2(std::ceil(std::log2(plain[i])))) << i;
+    }
+  }
+}
+
+TEST_P(Fp8GateUpTest, NanStaysInItsRow) {
+  const Fp8GateUpCase c = {132, 256, 128, 0, 0};
+  Tensors t(device(), c, true);
+  Values x = t.x.Get();
+  x[7 * 256 + 200] = 0x7f;
+  t.x.Set(x);
+  ASSERT_EQ(Fp8GateUp(ctx(), t.Args()), absl::OkStatus());
+  const Values codes = t.codes.Get();
+  for (size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(codes[i] == 0x7f, i / 128 == 7) << i;
+}
+
+TEST_P(Fp8GateUpTest, RefusesWhatDoesNotFit) {
+  const Tensors t(device(), {3, 128, 128, 0, 0}, true);
+  const auto refusal = [&](const Fp8GateUpArgs& args) {
+    return std::string(Fp8GateUp(ctx(), args).message());
+  };
+  Fp8GateUpArgs args = t.Args();
+  args.weight = args.weight.Rows(0, 128);
+  EXPECT_EQ(refusal(args), "Fp8GateUp: weight.dim(0) must be a multiple of 256");
+  args = t.Args();
+  args.codes = args.codes.Cols(0, 64);
+  EXPECT_EQ(refusal(args), "Fp8GateUp: codes.dim(1) = 64, want 128");
+  args = t.Args();
+  args.scale = args.scale.Cols(0, 2);
+  EXPECT_EQ(refusal(args), "Fp8GateUp: scale.dim(1) = 2, want 3");
+  args = t.Args();
+  args.weight_scale = args.weight_scale.Rows(0, 1);
+  EXPECT_EQ(refusal(args), "Fp8GateUp: weight_scale.dim(0) = 1, want 2");
+  args = t.Args();
+  args.rounding = QuantizeScale::kGiven;
+  EXPECT_EQ(refusal(args), "Fp8GateUp: the scale cannot be given");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, Fp8GateUpTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
+
+}  // namespace
+}  // namespace millrace
