@@ -46,7 +46,8 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kSkinny:
-      return CudaStatus(LaunchFp8GemmSkinny(KernelArgs(args), multiprocessors, stream), "Fp8Gemm");
+      return CudaStatus(LaunchFp8GemmSkinny(Fp8GemmProductArgs(args), multiprocessors, stream),
+                        "Fp8Gemm");
     case Fp8GemmKernel::kTiles: {
       const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
       return CudaStatus(
