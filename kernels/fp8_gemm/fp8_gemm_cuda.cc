@@ -40,8 +40,9 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
   switch (kernel) {
     case Fp8GemmKernel::kSplit: {
       const Fp8GemmCut cut = CutFp8Gemm(args, multiprocessors);
-      return CudaStatus(LaunchFp8GemmSplit(KernelArgs(args), {cut.narrow, cut.splits}, stream),
-                        "Fp8Gemm");
+      return CudaStatus(
+          LaunchFp8GemmSplit(Fp8GemmProductArgs(args), {cut.narrow, cut.splits}, stream),
+          "Fp8Gemm");
     }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
