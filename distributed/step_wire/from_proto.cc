@@ -242,6 +242,7 @@ absl::StatusOr<RunnerConfig> FromProto(const worker::RunnerConfig& proto) {
   out.dtype = static_cast<DType>(proto.dtype());
   out.kv_dtype = static_cast<DType>(proto.kv_dtype());
   out.numerics = proto.serving_numerics() ? Numerics::kServing : Numerics::kReference;
+  out.quantize = proto.quantize();
   out.expert_parallel = proto.expert_parallel();
   out.data_parallel_size = proto.data_parallel_size();
   out.page_tokens = proto.page_tokens();

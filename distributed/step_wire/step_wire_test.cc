@@ -265,6 +265,7 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
                                .dtype = DType::kF32,
                                .kv_dtype = DType::kU8,
                                .numerics = Numerics::kServing,
+                               .quantize = true,
                                .expert_parallel = true,
                                .data_parallel_size = 3,
                                .page_tokens = 16,
@@ -281,6 +282,7 @@ TEST(StepWireTest, RunnerConfigRoundTripAndRefusals) {
   EXPECT_EQ(back.dtype, config.dtype);
   EXPECT_EQ(back.kv_dtype, config.kv_dtype);
   EXPECT_EQ(back.numerics, config.numerics);
+  EXPECT_TRUE(back.quantize);
   EXPECT_TRUE(back.expert_parallel);
   EXPECT_EQ(back.data_parallel_size, 3);
   EXPECT_EQ(back.page_tokens, config.page_tokens);

@@ -90,6 +90,7 @@ worker::RunnerConfig ToProto(const RunnerConfig& config) {
   out.set_dtype(static_cast<int32_t>(config.dtype));
   out.set_kv_dtype(static_cast<int32_t>(config.kv_dtype));
   out.set_serving_numerics(config.numerics == Numerics::kServing);
+  out.set_quantize(config.quantize);
   out.set_expert_parallel(config.expert_parallel);
   out.set_data_parallel_size(config.data_parallel_size);
   out.set_page_tokens(config.page_tokens);

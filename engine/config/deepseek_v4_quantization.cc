@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/config/quantization_fields.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -14,10 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kBlockSize = 128;
 constexpr int64_t kNvFp4Group = 16;
 constexpr int64_t kMxFp4Group = 32;
-constexpr IntLimits kGroupLimits = {1, 1 << 20};
 
 // What one of the two files says about NVFP4. Unset: it is silent.
 struct NvFp4Text {
@@ -30,25 +29,10 @@ void SetAllExperts(DeepSeekV4Config& config, DeepSeekV4Storage storage) {
   for (DeepSeekV4Layer& layer : config.layers) layer.experts = storage;
 }
 
-// Optional field that has one supported value.
-absl::Status WantString(JsonFields& fields, const char* key, const std::string& want) {
-  const std::string value = fields.String(key).value_or(want);
-  if (value == want) return fields.status();
-  return Unsupported(fields, absl::StrCat(key, ": ", Quoted(value), ", supported is '", want, "'"));
-}
-
 absl::Status WantGroup16(JsonFields& fields) {
   const int64_t group = fields.Int("group_size", kGroupLimits).value_or(kNvFp4Group);
   if (group == kNvFp4Group) return fields.status();
   return Unsupported(fields, absl::StrCat("group_size: ", group, ", supported is ", kNvFp4Group));
-}
-
-absl::Status WantBlocks(JsonFields& fields, const char* key) {
-  if (fields.Find(key) == nullptr) fields.Fail(key, "is missing");
-  const std::vector<int32_t> size = fields.IntOrInts(key, kGroupLimits);
-  RETURN_IF_ERROR(fields.status());
-  if (size == std::vector<int32_t>{kBlockSize, kBlockSize}) return absl::OkStatus();
-  return Unsupported(fields, absl::StrCat(key, ": supported is [128, 128] alone"));
 }
 
 std::vector<std::string> Sorted(std::vector<std::string> words) {
@@ -290,8 +274,7 @@ absl::Status ReadQuantized(JsonFields& quantization, JsonFields* hf_quant,
 absl::Status ReadDeepSeekV4Quantization(JsonFields& fields, JsonFields* hf_quant,
                                         DeepSeekV4Config& config) {
   const std::string expert_dtype = fields.String("expert_dtype").value_or("");
-  const char* key =
-      fields.Find("quantization_config") != nullptr ? "quantization_config" : "compression_config";
+  const char* key = QuantizationKey(fields);
   const Json* object = fields.Object(key);
   RETURN_IF_ERROR(fields.status());
   const bool is_plain = expert_dtype == "bf16" || expert_dtype == "bfloat16";

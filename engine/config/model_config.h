@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/config/deepseek_v4_config.h"
+#include "engine/config/fp8_config.h"
 #include "kernels/core/dtype.h"
 
 namespace millrace {
@@ -57,9 +58,10 @@ struct ModelConfig {
   int32_t head_dim = 0;
   double rms_norm_eps = 0;
   RopeConfig rope;
-  bool tie_embeddings = false;  // lm_head is embed_tokens
-  bool attention_bias = false;  // on q, k, v and o
-  bool mlp_bias = false;        // on gate, up and down
+  bool tie_embeddings = false;   // lm_head is embed_tokens
+  bool attention_bias = false;   // on q, k, v and o
+  bool mlp_bias = false;         // on gate, up and down
+  std::optional<Fp8Config> fp8;  // which matrices of the layers are FP8; none: none
 
   // Of kDeepSeekV4, which has it always.
   std::optional<DeepSeekV4Config> deepseek_v4;

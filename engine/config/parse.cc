@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/config/deepseek_v4_config.h"
 #include "engine/config/json_fields.h"
+#include "engine/config/llama_quantization.h"
 #include "engine/config/read_file.h"
 #include "engine/config/rope_parse.h"
 #include "kernels/core/status.h"
@@ -65,14 +66,6 @@ absl::Status CheckFamily(JsonFields& fields, ModelConfig& config) {
                                     " is not one of ", absl::StrJoin(kModelTypes, ", ")));
   }
   config.family = ModelFamily::kLlama;
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    const Json* quantization = fields.Object(key);
-    if (quantization == nullptr) continue;
-    const std::string method =
-        JsonFields(*quantization, "").String("quant_method").value_or("unnamed");
-    return Unsupported(fields, absl::StrCat(key, ": quantisation ", Quoted(method),
-                                            " is not supported; use an unquantised checkpoint"));
-  }
   return fields.status();
 }
 
@@ -201,6 +194,15 @@ ModelConfig FromDeepSeekV4(JsonFields& fields, DeepSeekV4Config own) {
   return config;
 }
 
+// hf_quant_config.json too, where there is one.
+absl::StatusOr<std::optional<Fp8Config>> ReadFp8Config(JsonFields& fields,
+                                                       const std::optional<ConfigText>& hf_quant) {
+  if (!hf_quant.has_value()) return ReadLlamaQuantization(fields, nullptr);
+  ASSIGN_OR_RETURN(const Json root, ParseJsonObject(hf_quant->json, hf_quant->where));
+  JsonFields quant_fields(root, hf_quant->where);
+  return ReadLlamaQuantization(fields, &quant_fields);
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& where,
@@ -213,6 +215,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::s
   }
   ModelConfig config;
   RETURN_IF_ERROR(CheckFamily(fields, config));
+  ASSIGN_OR_RETURN(config.fp8, ReadFp8Config(fields, hf_quant));
   ReadSizes(fields, config);
   RETURN_IF_ERROR(fields.status());
   ReadTokens(fields, config);

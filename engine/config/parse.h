@@ -16,7 +16,7 @@ namespace millrace {
 
 // `where` names the text in messages (a path). InvalidArgument: malformed or out of range.
 // Unimplemented: a model, rope type or quantisation that Millrace does not run, by name.
-// `hf_quant` is hf_quant_config.json, which some DeepSeek-V4 folders have.
+// `hf_quant` is hf_quant_config.json, which folders quantised by ModelOpt have.
 absl::StatusOr<ModelConfig> ParseModelConfig(
     std::string_view json, const std::string& where,
     const std::optional<ConfigText>& hf_quant = std::nullopt);

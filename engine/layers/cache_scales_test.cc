@@ -40,6 +40,7 @@ class Scales final : public WeightSource {
   absl::Status ReadRaw(std::string_view, absl::Span<const Range>, void*) const override {
     return absl::UnimplementedError("");
   }
+  std::string Where(std::string_view) const override { return "test"; }
   std::vector<std::string> Names() const override { return {}; }
   absl::StatusOr<std::string> Fingerprint() const override { return std::string(); }
 

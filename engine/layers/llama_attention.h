@@ -36,10 +36,12 @@ class LlamaAttention final {
   const PagedAttentionShape& shape() const { return shape_; }
 
   // out = this rank's part of o_proj(attention(rope(qkv_proj(x)))), which the norm that follows
-  // sums over the ranks; x and out are [T, hidden]. Appends the step's keys and values to the
-  // cache. inv_freq: [head_dim / 2] f32.
+  // sums over the ranks; in is of input_weight() and out [T, hidden]. Appends the step's keys and
+  // values to the cache. inv_freq: [head_dim / 2] f32.
   absl::Status Forward(ForwardContext& ctx, const ForwardBatch& batch, const TensorView& inv_freq,
-                       const TensorView& x, const TensorView& out) const;
+                       const LinearInput& in, const TensorView& out) const;
+  // What x meets.
+  const LinearWeight& input_weight() const { return qkv_proj_.weight(); }
 
   // Workspace bytes that Forward needs at most, its ops' included.
   int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const;
@@ -47,7 +49,6 @@ class LlamaAttention final {
  private:
   LlamaAttention() = default;
 
-  int64_t hidden_size_ = 0;
   int32_t cache_layer_ = 0;
   PagedAttentionShape shape_;
   float scale_ = 0;

@@ -26,14 +26,19 @@ class LlamaMlp final {
   static absl::StatusOr<LlamaMlp> Load(const LlamaMlpConfig& config, const std::string& prefix,
                                        LoadContext& ctx);
 
-  // out = down(silu(gate(x)) * up(x)), summed over the ranks; x and out are [T, hidden].
-  absl::Status Forward(ForwardContext& ctx, const TensorView& x, const TensorView& out) const;
+  // out = this rank's part of down(silu(gate(x)) * up(x)), which the norm that follows sums over
+  // the ranks; in is of input_weight() and out [T, hidden].
+  absl::Status Forward(ForwardContext& ctx, const LinearInput& in, const TensorView& out) const;
+  // What x meets.
+  const LinearWeight& input_weight() const { return gate_up_proj_.weight(); }
 
   // That Forward needs at most, its ops' included.
   int64_t WorkspaceBytes(Device& device, const LargestStep& limits) const;
 
  private:
   LlamaMlp() = default;
+  // gate_up: [T, 2 * width], y: [T, width], for down_proj_.
+  absl::Status Gate(const OpContext& op, const TensorView& gate_up, LinearInput& y) const;
 
   int64_t hidden_size_ = 0;
   // Rows of gate, then up; where gate_up_block_ is not 0, in blocks of it by turns.

@@ -29,8 +29,8 @@ absl::Status CheckKind(const WeightSource& source, const TensorSpec& wanted) {
                            : d == FileDType::kI32 || d == FileDType::kI64;
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "tensor ", QuotedTensor(wanted.name), " is stored as ", std::string(FileDTypeName(d)),
-      ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
+      source.Where(wanted.name), ": tensor ", QuotedTensor(wanted.name), " is stored as ",
+      std::string(FileDTypeName(d)), ", want ", floats ? "F32, BF16 or F16" : "I32 or I64"));
 }
 
 // `host`: the part as int32, aligned to nothing.
@@ -74,6 +74,21 @@ absl::StatusOr<Weight> WeightLoader::Load(absl::Span<const WeightPart> parts, DT
 absl::StatusOr<Weight> WeightLoader::LoadRaw(absl::Span<const WeightPart> parts, DType dtype) {
   Record(parts, TensorSpec::Kind::kChecked);
   return Take(parts, {.dtype = dtype, .raw = true});
+}
+
+absl::StatusOr<Weight> WeightLoader::LoadConverted(absl::Span<const WeightPart> parts, DType dtype,
+                                                   const RowConversion& conversion) {
+  const bool raw = conversion.read == DType::kU8;
+  Record(parts, raw ? TensorSpec::Kind::kChecked : TensorSpec::Kind::kFloats);
+  return Take(parts, {.dtype = dtype, .raw = raw, .conversion = &conversion});
+}
+
+absl::StatusOr<std::vector<float>> WeightLoader::ReadFloats(const WeightPart& part) {
+  Record({&part, 1}, TensorSpec::Kind::kFloats);
+  std::vector<float> values(static_cast<size_t>(Elements(part)), 1.0f);
+  if (recording()) return values;
+  RETURN_IF_ERROR(source_->Read(part.tensor.name, part.ranges, DType::kF32, values.data()));
+  return values;
 }
 
 void WeightLoader::Skip(std::string name, std::vector<int64_t> shape) {
@@ -133,15 +148,24 @@ absl::StatusOr<Weight> WeightLoader::Upload(absl::Span<const float> values) {
   return weight;
 }
 
-// Pieces are as many whole rows as fit, of one part or of several.
+absl::StatusOr<Weight> WeightLoader::UploadWeights(absl::Span<const float> values) {
+  bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
+  return Upload(values);
+}
+
+// Of what is put at once, as many whole rows as fit, of one part or of several.
 absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, Reading reading, char* to) {
-  std::vector<WeightPart> piece;
+  // Conversions are work, which threads share by pieces.
+  constexpr int64_t kRowsOfAConversion = 64;
+  const int64_t most_rows = reading.conversion == nullptr ? INT64_MAX : kRowsOfAConversion;
+  std::vector<Piece> pieces;
   int64_t bytes = 0;
+  int64_t first = 0;
   const auto put = [&]() -> absl::Status {
     if (bytes == 0) return absl::OkStatus();
-    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(piece, reading, host); }));
+    RETURN_IF_ERROR(ring_->Put(to, bytes, [&](char* host) { return Read(pieces, reading, host); }));
     to += bytes;
-    piece.clear();
+    pieces.clear();
     bytes = 0;
     return absl::OkStatus();
   };
@@ -160,45 +184,56 @@ absl::Status WeightLoader::Fill(absl::Span<const WeightPart> parts, Reading read
         RETURN_IF_ERROR(put());
         continue;
       }
-      const int64_t rows = std::min(room, rest.size());
-      WeightPart some = part;
-      if (!some.ranges.empty()) some.ranges[0] = {rest.begin, rest.begin + rows};
-      piece.push_back(std::move(some));
+      const int64_t rows = std::min({room, rest.size(), most_rows});
+      Piece some = {part, first};
+      if (!some.part.ranges.empty()) some.part.ranges[0] = {rest.begin, rest.begin + rows};
+      pieces.push_back(std::move(some));
       bytes += rows * row_bytes;
       rest.begin += rows;
+      first += rows;
     }
   }
   return put();
 }
 
-absl::Status WeightLoader::Read(absl::Span<const WeightPart> parts, Reading reading, char* host) {
-  std::vector<int64_t> begins = {0};  // bytes, of each part and the end
-  for (const WeightPart& part : parts) {
-    begins.push_back(begins.back() + Elements(part) * DTypeBytes(reading.dtype));
+absl::Status WeightLoader::ReadPiece(const Piece& piece, Reading reading, char* host) {
+  const WeightPart& part = piece.part;
+  const std::string& name = part.tensor.name;
+  if (reading.conversion != nullptr) {
+    const DType type = reading.conversion->read;
+    std::vector<char> read(static_cast<size_t>(Elements(part) * DTypeBytes(type)));
+    RETURN_IF_ERROR(reading.raw ? source_->ReadRaw(name, part.ranges, read.data())
+                                : source_->Read(name, part.ranges, type, read.data()));
+    return reading.conversion->convert(part, piece.first, read.data(), host);
+  }
+  RETURN_IF_ERROR(reading.raw ? source_->ReadRaw(name, part.ranges, host)
+                              : source_->Read(name, part.ranges, reading.dtype, host));
+  return reading.dtype == DType::kI32 ? CheckIndices(part, host) : absl::OkStatus();
+}
+
+absl::Status WeightLoader::Read(absl::Span<const Piece> pieces, Reading reading, char* host) {
+  std::vector<int64_t> begins = {0};  // bytes, of each piece and the end
+  for (const Piece& piece : pieces) {
+    begins.push_back(begins.back() + Elements(piece.part) * DTypeBytes(reading.dtype));
   }
   const auto read = [&](size_t begin, size_t end) -> absl::Status {
     for (size_t i = begin; i < end; ++i) {
-      const WeightPart& part = parts[i];
-      const std::string& name = part.tensor.name;
-      RETURN_IF_ERROR(reading.raw
-                          ? source_->ReadRaw(name, part.ranges, host + begins[i])
-                          : source_->Read(name, part.ranges, reading.dtype, host + begins[i]));
-      if (reading.dtype == DType::kI32) RETURN_IF_ERROR(CheckIndices(part, host + begins[i]));
+      RETURN_IF_ERROR(ReadPiece(pieces[i], reading, host + begins[i]));
     }
     return absl::OkStatus();
   };
-  // Interleaved rows come as hundreds of small parts, which no source reads fast one by one.
+  // Interleaved rows come as hundreds of small pieces, which no source reads fast one by one.
   constexpr int64_t kBytesOfAThread = int64_t{1} << 20;
   const size_t useful = static_cast<size_t>(begins.back() / kBytesOfAThread);
   const size_t most = std::max(1u, std::thread::hardware_concurrency());
-  const size_t count = std::clamp<size_t>(std::min(useful, parts.size()), 1, most);
+  const size_t count = std::clamp<size_t>(std::min(useful, pieces.size()), 1, most);
   std::vector<absl::Status> statuses(count);
   std::vector<std::thread> threads;
   for (size_t t = 1; t < count; ++t) {
     threads.emplace_back(
-        [&, t] { statuses[t] = read(parts.size() * t / count, parts.size() * (t + 1) / count); });
+        [&, t] { statuses[t] = read(pieces.size() * t / count, pieces.size() * (t + 1) / count); });
   }
-  statuses[0] = read(0, parts.size() / count);
+  statuses[0] = read(0, pieces.size() / count);
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "engine/config/fp8_config.h"
 #include "engine/layers/upload_ring.h"
 #include "engine/parallel/shard.h"
 #include "engine/weights/weight_source.h"
@@ -49,6 +50,15 @@ WeightPart VectorPart(std::string name, int64_t size, Range part);
 WeightPart MatrixPart(std::string name, int64_t rows, int64_t cols, Range row_part, Range col_part);
 // The whole of a matrix of integers below `limit`.
 WeightPart IndexPart(std::string name, int64_t rows, int64_t cols, int64_t limit);
+
+// What happens to the rows of a matrix between the source and memory.
+struct RowConversion {
+  DType read = DType::kF32;  // floats, or u8 for one-byte elements as they are stored
+  // `rows`: which rows of which tensor `in` holds, dense. `first`: where they lie in the result, to
+  // whose rows `out` is written. Several threads at once, each with rows of its own.
+  std::function<absl::Status(const WeightPart& rows, int64_t first, const char* in, char* out)>
+      convert;
+};
 
 // Owns a weight in device memory. Empty when it was only recorded; the view has the sizes that it
 // will have, and no data.
@@ -88,11 +98,21 @@ class WeightLoader final {
   // As Load, of the bytes as they are stored, taken for elements of `dtype`: of the same size, such
   // as u8 for F8_E4M3.
   absl::StatusOr<Weight> LoadRaw(absl::Span<const WeightPart> parts, DType dtype);
+  // As Load, of matrices whose rows become `dtype` by `conversion`.
+  absl::StatusOr<Weight> LoadConverted(absl::Span<const WeightPart> parts, DType dtype,
+                                       const RowConversion& conversion);
+  // A small tensor's part as floats in host memory, such as scales; ones when only recorded.
+  absl::StatusOr<std::vector<float>> ReadFloats(const WeightPart& part);
   // Counts `name` among the tensors of the model and reads nothing.
   void Skip(std::string name, std::vector<int64_t> shape);
 
   // Numbers that the model computed itself, as a f32 vector on the device.
   absl::StatusOr<Weight> Upload(absl::Span<const float> values);
+  // As Upload, of what is a part of the weights, such as scales: counts among bytes().
+  absl::StatusOr<Weight> UploadWeights(absl::Span<const float> values);
+
+  // Null where it only records.
+  Device* device() const { return device_; }
 
   // Of all calls so far.
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -102,12 +122,19 @@ class WeightLoader final {
   struct Reading {
     DType dtype = DType::kF32;
     bool raw = false;
+    const RowConversion* conversion = nullptr;  // then `raw` says how its input is read
+  };
+  // Rows [first, ...) of a result.
+  struct Piece {
+    WeightPart part;
+    int64_t first = 0;
   };
   void Record(absl::Span<const WeightPart> parts, TensorSpec::Kind kind);
   absl::StatusOr<Weight> Take(absl::Span<const WeightPart> parts, Reading reading);
   // The parts to device memory at `to`, piece after piece.
   absl::Status Fill(absl::Span<const WeightPart> parts, Reading reading, char* to);
-  absl::Status Read(absl::Span<const WeightPart> parts, Reading reading, char* host);
+  absl::Status Read(absl::Span<const Piece> pieces, Reading reading, char* host);
+  absl::Status ReadPiece(const Piece& piece, Reading reading, char* host);
 
   const WeightSource* source_ = nullptr;
   Device* device_ = nullptr;        // null: records only
@@ -127,6 +154,8 @@ struct LoadContext {
   DType vector_dtype = DType::kF32;   // of norms and biases: that of activations
   DeviceType device = DeviceType::kCpu;
   ActivationRounding rounding = ActivationRounding::kNone;  // of what meets a quantised matrix
+  const Fp8Config* fp8 = nullptr;  // which matrices of a LLaMA the source has as FP8; null: none
+  bool quantize = false;           // where it has none, those of its layers become FP8 when read
   // Whole experts by rank, of the world's, instead of a part of each.
   bool expert_parallel = false;
   int32_t world_rank = 0;  // of all ranks that step together: tensor groups, one after the other

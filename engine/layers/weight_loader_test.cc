@@ -141,11 +141,11 @@ TEST(CheckTensorsTest, NamesTensorsOfAnotherType) {
   };
   using Kind = TensorSpec::Kind;
   EXPECT_EQ(reason("table", {3, 2}, Kind::kFloats),
-            "tensor 'table' is stored as I64, want F32, BF16 or F16");
+            "dummy weights: tensor 'table' is stored as I64, want F32, BF16 or F16");
   EXPECT_EQ(reason("codes", {4}, Kind::kFloats),
-            "tensor 'codes' is stored as F8_E4M3, want F32, BF16 or F16");
+            "dummy weights: tensor 'codes' is stored as F8_E4M3, want F32, BF16 or F16");
   EXPECT_EQ(reason("codes", {4}, Kind::kIndices),
-            "tensor 'codes' is stored as F8_E4M3, want I32 or I64");
+            "dummy weights: tensor 'codes' is stored as F8_E4M3, want I32 or I64");
   EXPECT_EQ(reason("table", {3, 2}, Kind::kIndices), "");
   EXPECT_EQ(reason("codes", {4}, Kind::kChecked), "");
 }

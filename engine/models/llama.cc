@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/layers/cache_scales.h"
+#include "engine/layers/fp8_linear.h"
+#include "engine/layers/parallel_linear.h"
 #include "kernels/core/status.h"
 #include "kernels/rope/rope_frequencies.h"
 
@@ -74,6 +76,7 @@ absl::StatusOr<std::unique_ptr<Model>> LlamaModel::Load(const ModelConfig& confi
     return absl::InvalidArgumentError("--enable-expert-parallel: this model has no experts");
   }
   std::unique_ptr<LlamaModel> model(new LlamaModel());
+  model->has_fp8_ = ctx.fp8 != nullptr || ctx.quantize;
   model->vocab_ = {.vocab_size = config.vocab_size, .hidden_size = config.hidden_size};
   ASSIGN_OR_RETURN(model->inv_freq_, LoadFrequencies(config, ctx));
   ASSIGN_OR_RETURN(model->embed_tokens_,
@@ -121,18 +124,34 @@ absl::Status LlamaModel::Forward(ForwardContext& ctx, const ForwardBatch& batch,
   ASSIGN_OR_RETURN(const TensorView delta,
                    TakeActivation(scope, ctx.op, hidden.dtype, tokens, hidden_size()));
 
+  // What a norm leaves: `hidden`, or where it goes into FP8 weights codes.
+  const int64_t code_bytes = InputBytes(tokens);
+  ASSIGN_OR_RETURN(void* const code_memory, scope.Take(code_bytes));
+  const auto input_of = [&](const LinearWeight& weight) {
+    Workspace codes(code_memory, code_bytes);
+    WorkspaceScope all(codes);
+    return weight.TakeInput(all, hidden);
+  };
+
   RETURN_IF_ERROR(embed_tokens_.Forward(ctx, batch, residual));
-  RETURN_IF_ERROR(layers_[0].input_norm.Forward(ctx.op, residual, hidden));
+  ASSIGN_OR_RETURN(LinearInput in, input_of(layers_[0].attention.input_weight()));
+  RETURN_IF_ERROR(layers_[0].input_norm.Forward(ctx.op, residual, in));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const bool last = i + 1 == layers_.size();
-    const NormLayer& next_norm = last ? final_norm_ : layers_[i + 1].input_norm;
-    RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, inv_freq_.view, hidden, delta));
-    RETURN_IF_ERROR(layer.post_attention_norm.SumAddForward(ctx, delta, residual, hidden));
-    RETURN_IF_ERROR(layer.mlp.Forward(ctx, hidden, delta));
-    RETURN_IF_ERROR(next_norm.SumAddForward(ctx, delta, residual, hidden));
+    RETURN_IF_ERROR(layer.attention.Forward(ctx, batch, inv_freq_.view, in, delta));
+    ASSIGN_OR_RETURN(in, input_of(layer.mlp.input_weight()));
+    RETURN_IF_ERROR(layer.post_attention_norm.SumAddForward(ctx, delta, residual, in));
+    RETURN_IF_ERROR(layer.mlp.Forward(ctx, in, delta));
+    if (i + 1 == layers_.size()) break;
+    ASSIGN_OR_RETURN(in, input_of(layers_[i + 1].attention.input_weight()));
+    RETURN_IF_ERROR(layers_[i + 1].input_norm.SumAddForward(ctx, delta, residual, in));
   }
-  return absl::OkStatus();
+  LinearInput last = {.x = hidden};
+  return final_norm_.SumAddForward(ctx, delta, residual, last);
+}
+
+int64_t LlamaModel::InputBytes(int64_t tokens) const {
+  return has_fp8_ ? Fp8Linear::InputBytes(tokens, hidden_size()) : 0;
 }
 
 absl::Status LlamaModel::Logits(ForwardContext& ctx, const TensorView& hidden,
@@ -141,11 +160,14 @@ absl::Status LlamaModel::Logits(ForwardContext& ctx, const TensorView& hidden,
 }
 
 int64_t LlamaModel::WorkspaceBytes(Device& device, const LargestStep& limits) const {
-  const Layer& layer = layers_[0];  // all alike
-  const int64_t inner = std::max(layer.attention.WorkspaceBytes(device, limits),
-                                 layer.mlp.WorkspaceBytes(device, limits));
+  const DType dtype = ActivationDType(device.type());
+  int64_t inner = NormLayer::WorkspaceBytes(dtype, limits.tokens, hidden_size());
+  for (const Layer& layer : layers_) {  // some may be FP8
+    inner = std::max({inner, layer.attention.WorkspaceBytes(device, limits),
+                      layer.mlp.WorkspaceBytes(device, limits)});
+  }
   const int64_t outer =
-      2 * ActivationBytes(ActivationDType(device.type()), limits.tokens, hidden_size());
+      2 * ActivationBytes(dtype, limits.tokens, hidden_size()) + InputBytes(limits.tokens);
   return std::max(outer + inner, lm_head_.WorkspaceBytes(device, limits));
 }
 

@@ -53,7 +53,11 @@ class LlamaModel final : public Model {
   static absl::StatusOr<Layer> LoadLayer(const ModelConfig& config, int32_t index, DType kv_dtype,
                                          LoadContext& ctx);
 
+  // Workspace for the codes of a layer's input.
+  int64_t InputBytes(int64_t tokens) const;
+
   VocabConfig vocab_;
+  bool has_fp8_ = false;  // some weights may be FP8
   CacheSpec cache_spec_;
   Weight inv_freq_;  // [head_dim / 2] f32
   VocabParallelEmbedding embed_tokens_;

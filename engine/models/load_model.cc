@@ -32,7 +32,8 @@ absl::StatusOr<const ModelEntry*> FindModel(const ModelConfig& config) {
       absl::StrCat("model_type \"", config.model_type, "\" has no model"));
 }
 
-LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, DeviceType device) {
+LoadContext ContextOf(WeightLoader& loader, const ModelConfig& config,
+                      const ModelPlacement& placement, DeviceType device) {
   return {.weights = loader,
           .rank = placement.rank,
           .size = placement.size,
@@ -41,6 +42,8 @@ LoadContext ContextOf(WeightLoader& loader, const ModelPlacement& placement, Dev
           .device = device,
           .rounding = placement.numerics == Numerics::kServing ? ActivationRounding::kFp8Per128
                                                                : ActivationRounding::kNone,
+          .fp8 = config.fp8.has_value() ? &*config.fp8 : nullptr,
+          .quantize = placement.quantize,
           .expert_parallel = placement.expert_parallel,
           .world_rank = placement.world_rank,
           .world_size = placement.world_size};
@@ -60,9 +63,13 @@ absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlac
                                       const LoadHooks& hooks) {
   ASSIGN_OR_RETURN(const ModelEntry* entry, FindModel(config));
 
+  if (placement.quantize && config.family != ModelFamily::kLlama) {
+    return absl::InvalidArgumentError(
+        "--quantization fp8: this model is served in the formats of its checkpoint");
+  }
   LoadedModel loaded;
   WeightLoader recorder(source);
-  LoadContext dry = ContextOf(recorder, placement, device.type());
+  LoadContext dry = ContextOf(recorder, config, placement, device.type());
   ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, dry));
   loaded.weight_bytes = recorder.bytes();
   RETURN_IF_ERROR(CheckTensors(source, recorder.tensors(), [&](const std::string& name) {
@@ -73,7 +80,7 @@ absl::StatusOr<LoadedModel> LoadModel(const ModelConfig& config, const ModelPlac
   if (hooks.check) RETURN_IF_ERROR(hooks.check(loaded));
 
   WeightLoader reader(source, device, recorder.bytes(), hooks.progress);
-  LoadContext ctx = ContextOf(reader, placement, device.type());
+  LoadContext ctx = ContextOf(reader, config, placement, device.type());
   ASSIGN_OR_RETURN(loaded.model, entry->load(config, placement, ctx));
   return loaded;
 }

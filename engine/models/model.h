@@ -16,6 +16,7 @@ struct ModelPlacement {
   DType weight_dtype = DType::kBF16;  // f32 or bf16
   DType kv_dtype = DType::kBF16;      // f32, bf16, or u8 for FP8 rows
   Numerics numerics = Numerics::kReference;
+  bool quantize = false;  // the linear layers of a LLaMA become FP8 as they are read
   bool expert_parallel = false;
   int32_t rank = 0;  // of the tensor-parallel group
   int32_t size = 1;

@@ -74,6 +74,7 @@ absl::Status ModelRunner::Load(const LoadProgress& progress) {
   const ModelPlacement placement = {.weight_dtype = config_.dtype,
                                     .kv_dtype = config_.kv_dtype,
                                     .numerics = config_.numerics,
+                                    .quantize = config_.quantize,
                                     .expert_parallel = config_.expert_parallel,
                                     .rank = comm_.rank(),
                                     .size = comm_.size(),

@@ -22,6 +22,7 @@ struct RunnerConfig {
   DType dtype = DType::kBF16;     // of weights in memory: f32 or bf16
   DType kv_dtype = DType::kBF16;  // of cache rows: f32, bf16, or u8 for FP8 rows
   Numerics numerics = Numerics::kReference;
+  bool quantize = false;         // linear layers of a LLaMA in floats become FP8 at load
   bool expert_parallel = false;  // whole experts by rank instead of a part of each
   // Groups of ranks with a batch each, which step together. Sizes below are of one group.
   int32_t data_parallel_size = 1;

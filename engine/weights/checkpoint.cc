@@ -74,6 +74,11 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return checkpoint;
 }
 
+std::string Checkpoint::FileOf(std::string_view name) const {
+  const auto it = file_of_.find(name);
+  return it == file_of_.end() ? dir_ : absl::StrCat(dir_, "/", it->second);
+}
+
 const TensorInfo* Checkpoint::Find(std::string_view name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : it->second;

@@ -26,6 +26,8 @@ class Checkpoint final {
   const std::string& dir() const { return dir_; }
   // Null when there is no such tensor. Lives as long as the checkpoint.
   const TensorInfo* Find(std::string_view name) const;
+  // Path of the file that has it; of the folder when there is no such tensor.
+  std::string FileOf(std::string_view name) const;
   // Sorted by name.
   const std::map<std::string, const TensorInfo*, std::less<>>& tensors() const { return tensors_; }
   // Sorted by path.

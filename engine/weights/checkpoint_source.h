@@ -25,6 +25,7 @@ class CheckpointSource final : public WeightSource {
                     void* dst) const override;
   absl::Status ReadRaw(std::string_view name, absl::Span<const Range> ranges,
                        void* dst) const override;
+  std::string Where(std::string_view name) const override { return checkpoint_->FileOf(name); }
   std::vector<std::string> Names() const override;
   absl::StatusOr<std::string> Fingerprint() const override;
 

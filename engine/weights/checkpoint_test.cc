@@ -199,7 +199,7 @@ TEST_F(CheckpointTest, SourceReadsFromManyThreads) {
   EXPECT_TRUE((*source)->Expect("w", {kRows, kCols}).ok());
   const absl::Status wrong = (*source)->Expect("w", {kCols, kRows});
   EXPECT_EQ(std::string(wrong.message()),
-            "tensor 'w' has shape [64, 33], config.json wants [33, 64]");
+            dir_ + "/model.safetensors: tensor 'w' has shape [64, 33], config.json wants [33, 64]");
   const absl::Status missing = (*source)->Expect("v", {1});
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_NE(std::string(missing.message()).find("'v'"), std::string::npos);

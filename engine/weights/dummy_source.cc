@@ -25,6 +25,8 @@ constexpr float kDeviation = 0.02f;
 // Codes hold such numbers divided by these, which stay within the types' ranges.
 constexpr float kE4M3Scale = 0x1p-12f;
 constexpr float kE2M1Scale = 0x1p-6f;
+// Lets activations up to 14 through.
+constexpr float kInputScale = 0x1p-5f;
 
 // A bijection of 64-bit words that leaves no visible pattern (the finaliser of SplitMix64).
 uint64_t Mix(uint64_t x) {
@@ -156,7 +158,10 @@ void DummySource::ChooseFill(Tensor& tensor) const {
     }
     default:
       if (ends("norm.weight")) return constant(1, 0);
-      if (ends(".scale")) return constant(kE4M3Scale, 0);
+      for (const char* end : {".scale", ".weight_scale", ".weight_scale_inv"}) {
+        if (ends(end)) return constant(kE4M3Scale, 0);
+      }
+      if (ends(".input_scale")) return constant(kInputScale, 0);
       if (ends(".weight_scale_2")) return constant(kE2M1Scale, 0);
       if (ends(".weight_global_scale")) return constant(1 / kE2M1Scale, 0);
   }

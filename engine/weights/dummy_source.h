@@ -30,6 +30,7 @@ class DummySource final : public WeightSource {
                     void* dst) const override;
   absl::Status ReadRaw(std::string_view name, absl::Span<const Range> ranges,
                        void* dst) const override;
+  std::string Where(std::string_view) const override { return "dummy weights"; }
   std::vector<std::string> Names() const override;
   absl::StatusOr<std::string> Fingerprint() const override;
 

@@ -1,5 +1,6 @@
 #include "engine/weights/llama_tensors.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,24 @@ FileDType StoredAs(DType dtype) {
   }
 }
 
+// A matrix of FP8 with its scales.
+void AddFp8(const std::string& matrix, const std::vector<int64_t>& shape, const Fp8Scheme& scheme,
+            std::vector<TensorInfo>& tensors) {
+  constexpr int64_t kBlock = 128;
+  std::vector<int64_t> scale;
+  if (scheme.weight == Fp8WeightScale::kChannel) scale = {shape[0], 1};
+  if (scheme.weight == Fp8WeightScale::kBlock) {
+    scale = {(shape[0] + kBlock - 1) / kBlock, (shape[1] + kBlock - 1) / kBlock};
+  }
+  tensors.push_back({.name = matrix + ".weight", .dtype = FileDType::kF8E4M3, .shape = shape});
+  tensors.push_back({.name = absl::StrCat(matrix, ".", scheme.scale_name),
+                     .dtype = FileDType::kF32,
+                     .shape = std::move(scale)});
+  if (scheme.static_input) {
+    tensors.push_back({.name = matrix + ".input_scale", .dtype = FileDType::kF32});
+  }
+}
+
 }  // namespace
 
 std::vector<TensorInfo> LlamaTensors(const ModelConfig& config) {
@@ -35,7 +54,14 @@ std::vector<TensorInfo> LlamaTensors(const ModelConfig& config) {
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
     const auto linear = [&](const char* name, int64_t out, int64_t in, bool bias) {
-      add(absl::StrCat(prefix, name, ".weight"), {out, in});
+      const std::string matrix = prefix + name;
+      const std::optional<Fp8Scheme> fp8 =
+          config.fp8.has_value() ? config.fp8->SchemeOf(matrix) : std::nullopt;
+      if (fp8.has_value()) {
+        AddFp8(matrix, {out, in}, *fp8, tensors);
+      } else {
+        add(matrix + ".weight", {out, in});
+      }
       if (bias) add(absl::StrCat(prefix, name, ".bias"), {out});
     };
     add(prefix + "input_layernorm.weight", {hidden});

@@ -1,12 +1,10 @@
 #include "engine/weights/stored_layout.h"
 
-#include <initializer_list>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/weights/safetensors_header.h"
+#include "engine/weights/tensor_group.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -14,52 +12,10 @@ namespace {
 
 constexpr int64_t kTile = 128;
 
-using Types = std::initializer_list<FileDType>;
-
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The tensors below one prefix.
-class Group final {
- public:
-  Group(const WeightSource& source, const std::string& prefix) : source_(source), prefix_(prefix) {}
-
-  std::string Name(const char* part) const { return absl::StrCat(prefix_, ".", part); }
-  bool Has(const char* part) const { return source_.Find(Name(part)).ok(); }
-
-  // Checks type and shape of one of them. A scalar may be a vector of one element.
-  absl::StatusOr<TensorInfo> Take(const char* part, Types types, std::vector<int64_t> shape) const {
-    ASSIGN_OR_RETURN(TensorInfo tensor, source_.Find(Name(part)));
-    bool known = false;
-    for (const FileDType type : types) known = known || tensor.dtype == type;
-    if (!known) {
-      return Refuse(tensor, absl::StrCat("is stored as ", std::string(FileDTypeName(tensor.dtype)),
-                                         ", want ", TypeNames(types)));
-    }
-    const bool one = shape.empty() && tensor.shape == std::vector<int64_t>{1};
-    if (tensor.shape != shape && !one) {
-      return Refuse(tensor, absl::StrCat("has shape ", ShapeString(tensor.shape), ", want ",
-                                         ShapeString(shape)));
-    }
-    return tensor;
-  }
-
-  absl::Status Refuse(const TensorInfo& tensor, const std::string& reason) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", QuotedTensor(tensor.name), " ", reason));
-  }
-
-  static std::string TypeNames(Types types) {
-    return absl::StrJoin(
-        types, " or ", [](std::string* out, FileDType type) { out->append(FileDTypeName(type)); });
-  }
-
- private:
-  const WeightSource& source_;
-  const std::string& prefix_;
-};
-
 struct Matrix {
-  const Group& group;
+  const TensorGroup& group;
   int64_t rows;
   int64_t cols;
 };
@@ -129,7 +85,7 @@ absl::StatusOr<StoredLayout> NvFp4(const Matrix& m, const NvFp4Names& names) {
 
 absl::StatusOr<StoredLayout> FindStoredLayout(const WeightSource& source, const std::string& prefix,
                                               int64_t rows, int64_t cols) {
-  const Group group(source, prefix);
+  const TensorGroup group(source, prefix);
   const Matrix m = {group, rows, cols};
   if (group.Has("weight_packed")) {
     ASSIGN_OR_RETURN(StoredLayout layout,

@@ -106,28 +106,28 @@ TEST(StoredLayoutTest, NamesWhatIsMissing) {
 }
 
 TEST(StoredLayoutTest, RefusesTypesShapesAndPartBlocks) {
-  EXPECT_EQ(
-      Reason({Info("weight", FileDType::kF8E5M2, {200, 96}), kFp8Scale}),
-      "tensor 'a.b.weight' is stored as F8_E5M2, want F32, BF16, F8_E4M3, or I8 or U8 holding "
-      "FP4");
+  EXPECT_EQ(Reason({Info("weight", FileDType::kF8E5M2, {200, 96}), kFp8Scale}),
+            "dummy weights: tensor 'a.b.weight' is stored as F8_E5M2, want F32, BF16, F8_E4M3, or "
+            "I8 or U8 holding "
+            "FP4");
   EXPECT_EQ(Reason({kFp8, Info("scale", FileDType::kU8, {2, 1})}),
-            "tensor 'a.b.scale' is stored as U8, want F8_E8M0 or F32");
+            "dummy weights: tensor 'a.b.scale' is stored as U8, want F8_E8M0 or F32");
   EXPECT_EQ(Reason({kFp8, Info("scale", FileDType::kF8E8M0, {1, 1})}),
-            "tensor 'a.b.scale' has shape [1, 1], want [2, 1]");
+            "dummy weights: tensor 'a.b.scale' has shape [1, 1], want [2, 1]");
   EXPECT_EQ(Reason({Info("weight", FileDType::kBF16, {96, 200})}),
-            "tensor 'a.b.weight' has shape [96, 200], want [200, 96]");
+            "dummy weights: tensor 'a.b.weight' has shape [96, 200], want [200, 96]");
   EXPECT_EQ(Reason({Info("weight", FileDType::kI8, {200, 96}), kMxScale}),
-            "tensor 'a.b.weight' has shape [200, 96], want [200, 48]");
+            "dummy weights: tensor 'a.b.weight' has shape [200, 96], want [200, 48]");
   EXPECT_EQ(Reason({kFp4, Info("scale", FileDType::kF8E8M0, {200, 6})}),
-            "tensor 'a.b.scale' has shape [200, 6], want [200, 3]");
+            "dummy weights: tensor 'a.b.scale' has shape [200, 6], want [200, 3]");
   EXPECT_EQ(Reason({kFp4, Info("scale", FileDType::kF32, {200, 3})}),
-            "tensor 'a.b.scale' is stored as F32, want F8_E8M0");
+            "dummy weights: tensor 'a.b.scale' is stored as F32, want F8_E8M0");
   EXPECT_EQ(Reason({kFp4, Info("weight_scale", FileDType::kF8E8M0, {200, 6}), kNvFactor}),
-            "tensor 'a.b.weight_scale' is stored as F8_E8M0, want F8_E4M3");
+            "dummy weights: tensor 'a.b.weight_scale' is stored as F8_E8M0, want F8_E4M3");
   EXPECT_EQ(Reason({kFp4, kNvScale, Info("weight_scale_2", FileDType::kF32, {2})}),
-            "tensor 'a.b.weight_scale_2' has shape [2], want []");
+            "dummy weights: tensor 'a.b.weight_scale_2' has shape [2], want []");
   EXPECT_EQ(Reason({kPacked, kNvScale, Info("weight_global_scale", FileDType::kBF16, {})}),
-            "tensor 'a.b.weight_global_scale' is stored as BF16, want F32");
+            "dummy weights: tensor 'a.b.weight_global_scale' is stored as BF16, want F32");
   EXPECT_EQ(Reason({kFp4, kMxScale}, 80),
             "tensor 'a.b.weight': MXFP4 needs columns in blocks of 32, config.json wants 80");
   EXPECT_EQ(

@@ -9,9 +9,9 @@ namespace millrace {
 absl::Status WeightSource::Expect(std::string_view name, absl::Span<const int64_t> shape) const {
   ASSIGN_OR_RETURN(const TensorInfo tensor, Find(name));
   if (absl::MakeConstSpan(tensor.shape) == shape) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("tensor ", QuotedTensor(name), " has shape ",
-                                                 ShapeString(tensor.shape), ", config.json wants ",
-                                                 ShapeString(shape)));
+  return absl::InvalidArgumentError(absl::StrCat(Where(name), ": tensor ", QuotedTensor(name),
+                                                 " has shape ", ShapeString(tensor.shape),
+                                                 ", config.json wants ", ShapeString(shape)));
 }
 
 }  // namespace millrace

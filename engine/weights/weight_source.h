@@ -36,6 +36,9 @@ class WeightSource {
   virtual absl::Status ReadRaw(std::string_view name, absl::Span<const Range> ranges,
                                void* dst) const = 0;
 
+  // Which file or else the tensor comes from, for messages.
+  virtual std::string Where(std::string_view name) const = 0;
+
   // All names, sorted.
   virtual std::vector<std::string> Names() const = 0;
 

@@ -73,12 +73,26 @@ struct Fp8GemmTileShape {
 };
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream);
+// Fewer tokens: at most kFp8GemmSplitTokens.
+inline constexpr int32_t kFp8GemmSplitTokens = 64;
+struct Fp8GemmSplitShape {  // as Fp8GemmCut
+  bool narrow = false;
+  int32_t splits = 1;
+};
+cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& shape,
+                               cudaStream_t stream);
 // Few tokens: at most kFp8GemmFewTokens.
 cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
                              int32_t multiprocessors, cudaStream_t stream);
 
 // Any number of tokens, by mma.sync. REQUIRES: sm_80; x, weight and their rows on 16 bytes.
 cudaError_t LaunchFp8GemmMma(const Fp8GemmKernelArgs& args, cudaStream_t stream);
+
+// Up to kFp8GemmSkinnyTokens tokens; sm_89 and later. REQUIRES: x, weight and their rows on 16
+// bytes; inputs a multiple of 128, above 0.
+inline constexpr int32_t kFp8GemmSkinnyTokens = 8;
+cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
+                                cudaStream_t stream);
 
 // Any shapes, strides and devices; one warp an output, slow.
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream);

@@ -3,10 +3,10 @@
 //
 // The work is a line of units, each 128 outputs x 128 of K, tile by tile; block c of the grid, one
 // an SM, takes the c-th of equal parts of the line, so that all read the same amount of weights.
-//   warpgroups 0, 1  64 outputs each
-//   warp 8           producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
+//   warpgroups 0, 1  64 outputs each; tiles of 256 outputs have four such warpgroups
+//   next warp        producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
 //                    first ones are asked for before the step's inputs exist
-//   warp 9           messenger: publishes a part of a tile, so that no consumer waits for a fence.
+//   last warp        messenger: publishes a part of a tile, so that no consumer waits for a fence.
 //                    Of groups (kernels/fp8_grouped_gemm): finds the block's tiles
 // Where a tile is cut, the block with its head owns it. The others leave their sums in memory: a
 // block has at most one such part, and it is the first thing that it computes. The owner, whose
@@ -30,7 +30,8 @@
 
 namespace millrace::fp8_few {
 
-template <int kTokensOfTile, int kRing, bool kOfBlocks, typename WorkOfBlocks = Line>
+template <int kTokensOfTile, int kRing, bool kOfBlocks, typename WorkOfBlocks = Line,
+          int kOutputsOfTile = 128>
 struct Traits {
   using Work = WorkOfBlocks;
   static constexpr int kTokens = kTokensOfTile;
@@ -38,23 +39,26 @@ struct Traits {
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
 
   static constexpr int kDepth = 128;  // of K, a stage
-  static constexpr int kOutputs = 128;
-  static constexpr int kConsumers = 256;
+  static constexpr int kOutputs = kOutputsOfTile;
+  static_assert(!Work::kCuts || kOutputs == 128, "Barrier and Params know two warpgroups");
+  static constexpr int kConsumers = 2 * kOutputs;
   static constexpr int kThreads = kConsumers + 64;
   static constexpr int kSums = kTokens / 2;  // a thread
-  static constexpr int kBlocksPerSm = kTokens <= 64 ? 2 : 1;
+  // Scales of x that a stage loads: boxes begin on 16 bytes, a group's tokens anywhere.
+  static constexpr int kScaleBox = kTokens + (Work::kGroups ? 4 : 0);
+  static constexpr int kBlocksPerSm = kTokens <= 64 && kOutputs == 128 ? 2 : 1;
 
   struct Smem {
     alignas(1024) uint8_t w[kStages][kOutputs * kDepth];
     alignas(1024) uint8_t x[kStages][kTokens * kDepth];
-    alignas(128) float x_scale[kStages][kTokens < 32 ? 32 : kTokens];
+    alignas(128) float x_scale[kStages][(kScaleBox + 31) / 32 * 32];
     uint64_t full[kStages];
     uint64_t empty[kStages];
     typename Work::Shared work;
   };
   static_assert(sizeof(Smem) <= (kBlocksPerSm == 2 ? 113 : 227) * 1024);
   static constexpr uint32_t kStageBytes =
-      (kOutputs + kTokens) * kDepth + (kBlocks ? kTokens * 4 : 0);
+      (kOutputs + kTokens) * kDepth + (kBlocks ? kScaleBox * 4 : 0);
 };
 
 struct Maps {
@@ -67,11 +71,18 @@ __device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Pi
 }
 
 template <typename T>
-__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
+__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args,
+                                        const typename T::Work::Params& work, const Maps& maps,
                                         typename T::Smem& smem) {
+  const uint64_t once = EvictFirst();
   const auto load_weights = [&](const Piece& piece, int k, int stage) {
     ArriveExpect(&smem.full[stage], T::kStageBytes);
-    LoadBox2(smem.w[stage], maps.w, &smem.full[stage], k * T::kDepth, WeightRow(args, piece));
+    const int2 at = {k * T::kDepth, WeightRow(args, piece)};
+    if constexpr (T::Work::kGroups) {
+      LoadBox2(smem.w[stage], maps.w, &smem.full[stage], at, once);
+    } else {
+      LoadBox2(smem.w[stage], maps.w, &smem.full[stage], at.x, at.y);
+    }
   };
   using Reader = typename T::Work::template Reader<T>;
   int ahead = 0;
@@ -81,6 +92,12 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Map
       for (int k = piece.begin; k < piece.end && ahead < T::kStages; ++k) {
         load_weights(piece, k, ahead++);
       }
+    }
+  } else {
+    Piece likely = {};
+    const bool guess = T::Work::template Likely<T>(args, work, likely);
+    for (int k = 0; guess && k < min(likely.end, T::kStages); ++k) {
+      PrefetchBox2(maps.w, k * T::kDepth, WeightRow(args, likely));
     }
   }
   WaitForPriorGrid();
@@ -94,7 +111,7 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Map
       if (--ahead < 0) load_weights(piece, k, stage);
       LoadBox2(smem.x[stage], maps.x, &smem.full[stage], k * T::kDepth, piece.token);
       if constexpr (T::kBlocks) {
-        LoadBox2(smem.x_scale[stage], maps.x_scale, &smem.full[stage], piece.token, k);
+        LoadBox2(smem.x_scale[stage], maps.x_scale, &smem.full[stage], piece.token & ~3, k);
       }
       if (++stage == T::kStages) {
         stage = 0;
@@ -129,7 +146,7 @@ class Consumer {
         Wait(&smem_.full[stage], parity);
         float part[T::kSums];
         Multiply(stage, part);
-        Promote(stage, scale, part, total);
+        Promote(smem_.x_scale[stage] + (piece.token & 3), scale, part, total);
         __syncwarp();
         if (lane_ == 0) Arrive(&smem_.empty[stage]);
         if (++stage == T::kStages) {
@@ -146,8 +163,10 @@ class Consumer {
  private:
   __device__ __forceinline__ float WeightScale(const Piece& piece, int k) const {
     if constexpr (!T::kBlocks) return 1;
+    int row = piece.output / 128;
+    if constexpr (T::kOutputs > 128) row = min(row + wg_ / 2, (args_.outputs - 1) / 128);
     return __ldg(args_.weight_scale + piece.group * args_.weight_scale_group_stride +
-                 piece.output / 128 * args_.weight_scale_stride + k);
+                 row * args_.weight_scale_stride + k);
   }
 
   __device__ __forceinline__ void Multiply(int stage, float (&part)[T::kSums]) const {
@@ -165,14 +184,19 @@ class Consumer {
   }
 
   // A thread has two tokens of each eight.
-  __device__ __forceinline__ void Promote(int stage, float w_scale, const float (&part)[T::kSums],
+  __device__ __forceinline__ void Promote(const float* x_scale, float w_scale,
+                                          const float (&part)[T::kSums],
                                           float (&total)[T::kSums]) const {
-    const float* const scales = smem_.x_scale[stage] + lane_ % 4 * 2;
+    const float* const scales = x_scale + lane_ % 4 * 2;
 #pragma unroll
     for (int j = 0; j < T::kTokens / 8; ++j) {
       float2 scale = {1, 1};
       if constexpr (T::kBlocks) {
-        scale = *reinterpret_cast<const float2*>(scales + 8 * j);
+        if constexpr (T::Work::kGroups) {
+          scale = {scales[8 * j], scales[8 * j + 1]};
+        } else {
+          scale = *reinterpret_cast<const float2*>(scales + 8 * j);
+        }
         scale.x *= w_scale;
         scale.y *= w_scale;
       }
@@ -351,7 +375,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
   }
   __syncthreads();
   if (threadIdx.x == T::kConsumers) {
-    Produce<T>(args, maps, smem);
+    Produce<T>(args, work, maps, smem);
   } else {
     WaitForPriorGrid();
     StartNextGrid();

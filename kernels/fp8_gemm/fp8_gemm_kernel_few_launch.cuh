@@ -22,9 +22,9 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
   if (error != cudaSuccess || !a.blocks) return error;
   const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
-  return MakeMap(encode,
-                 fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kTokens),
-                 maps.x_scale);
+  return MakeMap(
+      encode, fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kScaleBox),
+      maps.x_scale);
 }
 
 template <typename T>

@@ -31,6 +31,8 @@ __device__ __forceinline__ void StoreRelease(int32_t* to, int32_t value) {
 struct Line {
   // Whether a tile can be several blocks' work. A block's first piece alone begins inside a tile.
   static constexpr bool kCuts = true;
+  // Whether a piece's first token can be any.
+  static constexpr bool kGroups = false;
   // Whether a block's work is known before the step's inputs exist.
   static constexpr bool kKnownAhead = true;
   using Params = Fp8GemmSplit;  // what the host tells it besides the product

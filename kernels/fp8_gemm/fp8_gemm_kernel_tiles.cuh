@@ -1,7 +1,6 @@
 // Many tokens, on Hopper: y [M, N] = x [M, K] w[N, K]', E4M3.
 //
-// Grid: persistent blocks, one an SM, in clusters of two that take neighbouring rows of tiles, so
-// that a tile of w is fetched once for both and multicast.
+// Grid: persistent blocks, one an SM.
 //   warpgroup 0      producer: one thread keeps the ring of (x, w, scales of x) stages full
 //   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
 // Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
@@ -19,7 +18,6 @@
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_gated.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
-#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -43,7 +41,6 @@ struct Traits {
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
 
   static constexpr int kStages = 4;
-  static constexpr int kCluster = 2;
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
@@ -52,20 +49,22 @@ struct Traits {
   // Columns of a wave that share a scale of w, and how many such groups there are.
   static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
   static constexpr int kGroups = kWaveCols / kGroupCols;
+  // Scales of x that a stage loads: boxes begin on 16 bytes, a group's rows anywhere.
+  static constexpr int kScaleBox = kRows + (Work::kGroups ? 4 : 0);
   static constexpr int kSlabs = kWaveCols / 64;  // of 128-byte rows, in the staged y
 
   struct Smem {
     alignas(1024) uint8_t x[kStages][kRows * kDepth];
     alignas(1024) uint8_t w[kStages][kCols * kDepth];
     alignas(1024) uint8_t y[2][kSlabs][64 * 128];
-    alignas(128) float x_scale[kStages][kRows];
+    alignas(128) float x_scale[kStages][(kScaleBox + 31) / 32 * 32];
     uint64_t full[kStages];
     uint64_t empty[kStages];
     typename Work::Shared work;
   };
   static_assert(sizeof(Smem) <= 227 * 1024, "does not fit one Hopper block");
   static constexpr uint32_t kStageBytes =
-      kRows * kDepth + kCols * kDepth + (kBlocks ? kRows * 4 : 0);
+      kRows * kDepth + kCols * kDepth + (kBlocks ? kScaleBox * 4 : 0);
 };
 
 struct Maps {
@@ -87,22 +86,19 @@ __device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Ti
 template <typename T>
 __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
                                         typename T::Smem& smem) {
-  const int rank = blockIdx.x % T::kCluster;
   const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
-  constexpr int kShare = T::kCols / T::kCluster;  // columns of w that this block fetches
   int stage = 0;
   uint32_t parity = 1;
   typename T::Work::template Reader<T> tiles(args, smem.work);
   for (Tile tile = {}; tiles.Next(tile);) {
-    const int w_row = WeightRow(args, tile) + rank * kShare;
+    const int w_row = WeightRow(args, tile);
     for (int k = 0; k < depth_blocks; ++k) {
       Wait(&smem.empty[stage], parity);
       uint64_t* const full = &smem.full[stage];
       ArriveExpect(full, T::kStageBytes);
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
-      uint8_t* const w = smem.w[stage] + rank * kShare * T::kDepth;
-      LoadBox2Multicast(w, maps.w, full, {k * T::kDepth, w_row}, (1 << T::kCluster) - 1);
-      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row, k);
+      LoadBox2(smem.w[stage], maps.w, full, k * T::kDepth, w_row);
+      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
       if (++stage == T::kStages) {
         stage = 0;
         parity ^= 1;
@@ -127,14 +123,19 @@ class Consumer {
  public:
   __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, const Maps& maps,
                                       typename T::Smem& smem)
-      : args_(args), maps_(maps), smem_(smem) {}
+      : args_(args),
+        maps_(maps),
+        smem_(smem),
+        x_matrix_(Uniform(WgmmaMatrix128(smem.x[0] + wg_ * 64 * T::kDepth, 1024, 0))),
+        w_matrix_(Uniform(WgmmaMatrix128(smem.w[0], 1024, 0))) {}
 
   __device__ __forceinline__ void Run() {
     const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
     typename T::Work::template Reader<T> tiles(args_, smem_.work);
     Tile next = {};
     bool more = tiles.Next(next);
-    if (more) LoadScales(next, 0);
+    PointAtScales(next);
+    LoadScales();
     while (more) {
       tile_ = next;
       more = tiles.Next(next);
@@ -143,8 +144,9 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
       }
-      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>(tile_, k + 1);
-      Step<true>(next, 0);
+      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>();
+      PointAtScales(next);
+      Step<true>();
       if constexpr (T::kGated) {
         StoreGated();
       } else {
@@ -155,36 +157,50 @@ class Consumer {
   }
 
  private:
-  // Scales of w of the stage after the present one.
-  __device__ __forceinline__ void LoadScales(const Tile& tile, int k) {
+  // The low word, which every thread of the warp has alike, by way of a shuffle: then the compiler
+  // knows, and computes addresses once a warp.
+  static __device__ __forceinline__ uint64_t Uniform(uint64_t matrix) {
+    const uint32_t low = __shfl_sync(0xffffffffu, static_cast<uint32_t>(matrix), 0);
+    return (matrix & 0xffffffff00000000) | low;
+  }
+
+  __device__ __forceinline__ void PointAtScales(const Tile& tile) {
     if constexpr (T::kBlocks) {
       const int last = (args_.outputs - 1) / 128;
-      const float* const scales =
-          args_.weight_scale + tile.group * args_.weight_scale_group_stride + k;
+      const float* const scales = args_.weight_scale + tile.group * args_.weight_scale_group_stride;
 #pragma unroll
       for (int i = 0; i < T::kWaves * T::kGroups; ++i) {
         const int block = min((tile.col + i * T::kGroupCols) / 128, last);
-        w_scale_[i] = __ldg(scales + block * args_.weight_scale_stride);
+        w_scale_at_[i] = scales + block * args_.weight_scale_stride;
       }
     }
   }
 
-  // One stage; the one after it is `k` of `tile`.
+  // Scales of w of the stage after the present one.
+  __device__ __forceinline__ void LoadScales() {
+    if constexpr (T::kBlocks) {
+#pragma unroll
+      for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale_[i] = __ldg(w_scale_at_[i]++);
+    }
+  }
+
+  // One stage.
   template <bool kLast>
-  __device__ __forceinline__ void Step(const Tile& tile, int k) {
-    Wait(&smem_.full[stage_], parity_);
+  __device__ __forceinline__ void Step() {
+    if (!ready_) Wait(&smem_.full[stage_], parity_);
     float w_scale[T::kWaves * T::kGroups];
 #pragma unroll
     for (int i = 0; i < T::kWaves * T::kGroups; ++i) w_scale[i] = w_scale_[i];
-    LoadScales(tile, k);
     const int row = wg_ * 64 + warp_ * 16 + lane_ / 4;
     float x_scale[2] = {1, 1};
     if constexpr (T::kBlocks) {
-      x_scale[0] = smem_.x_scale[stage_][row];
-      x_scale[1] = smem_.x_scale[stage_][row + 8];
+      const int shift = T::Work::kGroups ? tile_.row & 3 : 0;
+      const float* const scales = smem_.x_scale[stage_] + row + shift;
+      x_scale[0] = scales[0];
+      x_scale[1] = scales[8];
     }
-    const uint64_t x_matrix = WgmmaMatrix128(smem_.x[stage_] + wg_ * 64 * T::kDepth, 1024, 0);
-    const uint64_t w_matrix = WgmmaMatrix128(smem_.w[stage_], 1024, 0);
+    const uint64_t x_matrix = WgmmaAdvance(x_matrix_, stage_ * T::kRows * T::kDepth);
+    const uint64_t w_matrix = WgmmaAdvance(w_matrix_, stage_ * T::kCols * T::kDepth);
 #pragma unroll
     for (int wave = 0; wave < T::kWaves; ++wave) {
       float part[T::kWaveCols / 2];
@@ -196,6 +212,7 @@ class Consumer {
                                             WgmmaAdvance(w, 32 * i), i > 0);
       }
       WgmmaCommit();
+      if (wave == 0) LoadScales();
       if constexpr (kLast && !T::kGated) {
         if (wave > 0) StoreWave(wave - 1);
       }
@@ -213,11 +230,12 @@ class Consumer {
 
   __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
-    if (lane_ < T::kCluster) ArriveAt(&smem_.empty[stage_], lane_);
+    if (lane_ == 0) Arrive(&smem_.empty[stage_]);
     if (++stage_ == T::kStages) {
       stage_ = 0;
       parity_ ^= 1;
     }
+    ready_ = TestWait(&smem_.full[stage_], parity_);  // the answer comes while sums are added
   }
 
   static __device__ __forceinline__ void Promote(const float (&part)[T::kWaveCols / 2],
@@ -337,13 +355,16 @@ class Consumer {
   const Fp8GemmKernelArgs& args_;
   const Maps& maps_;
   typename T::Smem& smem_;
-  const int wg_ = static_cast<int>(threadIdx.x) / 128 - 1;
+  const int wg_ = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128 - 1, 0);
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
   const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
+  const uint64_t x_matrix_, w_matrix_;  // of the first stage
   Tile tile_ = {};
   int stage_ = 0;
   uint32_t parity_ = 0;
+  bool ready_ = false;                               // the stage is known to be full
+  const float* w_scale_at_[T::kWaves * T::kGroups];  // the next to load
   float w_scale_[T::kWaves * T::kGroups] = {};
   float total_[T::kWaves][T::kWaveCols / 2];
 };
@@ -361,12 +382,12 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     PrefetchMap(maps.w);
     for (int i = 0; i < T::kStages; ++i) {
       InitBarrier(&smem.full[i], 1);
-      InitBarrier(&smem.empty[i], 8 * T::kCluster);  // the warps that consume
+      InitBarrier(&smem.empty[i], T::kConsumers / 32);
     }
     T::Work::template Init<T>(smem.work);
     FenceBarrierInit();
   }
-  ClusterSync();
+  __syncthreads();
   WaitForPriorGrid();
   StartNextGrid();
   if (threadIdx.x < 128) {
@@ -378,8 +399,6 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     ClaimRegisters<240>();
     Consumer<T>(args, maps, smem).Run();
   }
-  // A block that left could not be written to or arrived at by its neighbour.
-  ClusterSync();
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions
 #endif

@@ -13,6 +13,9 @@ namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
 
+// Of groups that expect so many rows hardly one has none, where tokens choose by themselves.
+constexpr int64_t kSurelySome = 4;
+
 // From one group's first row to the next one's.
 int64_t GroupRows(const TensorView& weight) {
   const bool rows = weight.dim(0) > 1 && weight.stride(1) > 0;
@@ -45,7 +48,8 @@ Fp8Groups Groups(const Fp8GroupedGemmArgs& args) {
   const bool masked = args.form == Fp8GroupedRows::kMasked;
   return {.rows = args.rows.as<int32_t>(),
           .count = static_cast<int32_t>(count),
-          .places = masked ? static_cast<int32_t>(args.x.dim(0) / count) : -1};
+          .places = masked ? static_cast<int32_t>(args.x.dim(0) / count) : -1,
+          .all_have_rows = ExpectedRows(args) >= kSurelySome};
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ struct Fp8Groups {
   const int32_t* rows = nullptr;
   int32_t count = 0;   // groups
   int32_t places = 0;  // masked: of a group. Contiguous: -1
+  // Whether each is expected to have some. Then weights are asked for before the numbers are known.
+  bool all_have_rows = false;
 };
 static_assert(std::is_trivially_copyable_v<Fp8Groups>);
 

@@ -151,6 +151,35 @@ void DequantizeFp8(MatrixShape shape, absl::Span<const uint8_t> codes,
   DequantizeTiles(shape, codes, e8m0_scales, w);
 }
 
+float Fp8ScaleOf(float amax) {
+  float scale = 0;
+  SetScale(static_cast<double>(amax) / kMaxE4M3, scale);
+  return scale;
+}
+
+void QuantizeFp8(absl::Span<const float> x, float scale, absl::Span<uint8_t> codes) {
+  MR_CHECK_EQ(codes.size(), x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    codes[i] = EncodeE4M3(static_cast<double>(x[i]) / static_cast<double>(scale));
+  }
+}
+
+void DequantizeFp8(absl::Span<const uint8_t> codes, float scale, absl::Span<float> w) {
+  MR_CHECK_EQ(codes.size(), w.size());
+  for (size_t i = 0; i < w.size(); ++i) w[i] = kE4M3Values[codes[i]] * scale;
+}
+
+void QuantizeFp8Rows(MatrixShape shape, absl::Span<const float> x, absl::Span<uint8_t> codes,
+                     absl::Span<float> scales) {
+  MR_CHECK_EQ(scales.size(), static_cast<size_t>(shape.rows));
+  const auto cols = static_cast<size_t>(shape.cols);
+  for (size_t row = 0; row < scales.size(); ++row) {
+    const absl::Span<const float> values = x.subspan(row * cols, cols);
+    scales[row] = Fp8ScaleOf(Amax(values.data(), shape.cols));
+    QuantizeFp8(values, scales[row], codes.subspan(row * cols, cols));
+  }
+}
+
 void QuantizeMxfp4(MatrixShape shape, absl::Span<const float> x, absl::Span<uint8_t> packed,
                    absl::Span<uint8_t> e8m0_scales) {
   CheckFp4Sizes(shape, kMxfp4Block, packed.size(), e8m0_scales.size());

@@ -33,6 +33,15 @@ void DequantizeFp8(MatrixShape shape, absl::Span<const uint8_t> codes,
 void DequantizeFp8(MatrixShape shape, absl::Span<const uint8_t> codes,
                    absl::Span<const uint8_t> e8m0_scales, absl::Span<float> w);
 
+// FP8 E4M3 with a scale for more than a tile: amax / 448 of a row (an output), or of a whole
+// matrix, whose `x` may then come in pieces.
+float Fp8ScaleOf(float amax);
+void QuantizeFp8(absl::Span<const float> x, float scale, absl::Span<uint8_t> codes);
+void DequantizeFp8(absl::Span<const uint8_t> codes, float scale, absl::Span<float> w);
+// scales: [rows]
+void QuantizeFp8Rows(MatrixShape shape, absl::Span<const float> x, absl::Span<uint8_t> codes,
+                     absl::Span<float> scales);
+
 // FP4 E2M1, two to a byte: the even column in the low nibble, the odd one in the high nibble.
 
 // MXFP4: an E8M0 scale for each 32 columns, 2^ceil(log2(largest magnitude / 6)), w = e2m1 * scale.

@@ -5,6 +5,7 @@
 // of kKeys, last keys first, so that only the first blocks need a mask.
 //   warp 0          producer: fetches the next tile and its page numbers, and keeps the ring of K
 //                   and V blocks in shared memory full (copy engine, one box a page and 64 columns)
+//   warps 1 to 3    where the cache holds codes: widen its blocks into that ring
 //   warpgroups 1..  64 rows each: S = Q K' and O += P V by wgmma, P straight from registers
 // A warpgroup issues the scores of block j together with the product of the weights and values of
 // block j + 1 (the one before it in time), and does the softmax of j while the latter runs. Named
@@ -18,6 +19,7 @@
 #include <cstdint>
 
 #include "kernels/paged_attention/paged_attention_kernel_prefill.h"
+#include "kernels/paged_attention/paged_attention_kernel_prefill_codes.cuh"
 #include "kernels/paged_attention/paged_attention_kernel_prefill_load.cuh"
 #include "kernels/paged_attention/paged_attention_kernel_prefill_softmax.cuh"
 #include "kernels/paged_attention/paged_attention_kernel_prefill_traits.cuh"
@@ -27,9 +29,10 @@
 #include "kernels/ptx/registers.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/ptx/wgmma_bf16.cuh"
 
 namespace millrace::prefill {
+
+constexpr float kLog2E = 1.44269504089f;
 
 // A warpgroup's 64 rows of one tile. Each thread has two of the rows: index 0 and 1.
 template <typename T>
@@ -41,6 +44,7 @@ struct State {
   float sum[2] = {0, 0};                      // of this thread's columns
   float factor[2];       // what o is to be multiplied by before the weights in s count
   bool rescale = false;  // whether that is more than a multiplication by 1
+  float scale_log2;      // of scores, in powers of two
   bool ready = false;    // whether the block after the next is known to be there
 };
 
@@ -51,7 +55,7 @@ __device__ __forceinline__ void Scores(float (&s)[T::kKeys / 2], uint64_t q, uin
 #pragma unroll
   for (int i = 0; i < T::kHeadDim / 16; ++i) {
     const uint32_t column = i % 4 * 32;
-    WgmmaBf16<T::kKeys>::template FromShared<false>(
+    T::template Wgmma<T::kKeys>::template FromShared<false>(
         s, WgmmaAdvance(q, i / 4 * T::kQSlabBytes + column),
         WgmmaAdvance(k, i / 4 * T::kSlabBytes + column), i > 0);
   }
@@ -65,7 +69,7 @@ __device__ __forceinline__ void Values(float (&o)[T::kHeadDim / 2],
   WgmmaFence();
 #pragma unroll
   for (int i = 0; i < T::kKeys / 16; ++i) {
-    WgmmaBf16<T::kHeadDim>::template FromRegisters<true>(
+    T::template Wgmma<T::kHeadDim>::template FromRegisters<true>(
         o, p + 4 * i, WgmmaAdvance(v, i * 16 * T::kSlabRowBytes), 1);
   }
   WgmmaCommit();
@@ -168,8 +172,13 @@ struct Consumer {
       const int local[2] = {limit[0] - j * T::kKeys, limit[1] - j * T::kKeys};
       Mask<T::kKeys>(state.s, local);
     }
-    state.rescale = Exponents<kMasked, T::kKeys>(state.s, state.ceiling,
-                                                 args.scale * 1.44269504089f, state.factor);
+    if constexpr (T::kFp8) {
+      state.rescale = ExponentsWithHeadroom<kMasked, T::kHeadroom, T::kKeys>(
+          state.s, state.ceiling, state.scale_log2, state.factor);
+    } else {
+      state.rescale =
+          Exponents<kMasked, T::kKeys>(state.s, state.ceiling, args.scale * kLog2E, state.factor);
+    }
     state.sum[0] *= state.factor[0];
     state.sum[1] *= state.factor[1];
   }
@@ -178,11 +187,28 @@ struct Consumer {
   // summed so far scaled to them.
   __device__ __forceinline__ void Finish(State<T>& state) {
     Weights<T::kKeys, 1>(state.s, state.sum);
-    Pack<T::kKeys>(state.s, state.p);
+    Pack<T::kFp8, T::kKeys>(state.s, state.p);
     Cursor<T::kStages> ahead = ring;
     ahead.Advance();
     state.ready = TestWait(&smem.full[ahead.index], ahead.parity);
     if (state.rescale) Rescale(state.o, state.factor);
+  }
+
+  // This warpgroup's queries become f16, where they lie.
+  __device__ __forceinline__ void WidenQueries() const {
+    constexpr int kThreads = 128, kVectors = 64 * T::kSlabRowBytes / 16;  // of a slab
+#pragma unroll
+    for (int slab = 0; slab < T::kSlabs; ++slab) {
+      auto* rows = reinterpret_cast<uint4*>(smem.q[queries.index] + slab * T::kQSlabBytes +
+                                            group * 64 * T::kSlabRowBytes);
+#pragma unroll
+      for (int i = threadIdx.x % kThreads; i < kVectors; i += kThreads) {
+        const uint4 x = rows[i];
+        rows[i] = {Bf16ToF16(x.x), Bf16ToF16(x.y), Bf16ToF16(x.z), Bf16ToF16(x.w)};
+      }
+    }
+    FenceSharedForAsync();
+    NamedSync(1 + T::kConsumers + group, kThreads);
   }
 
   // A whole tile: the first block's scores alone, then a step for each further block, then the last
@@ -192,6 +218,10 @@ struct Consumer {
                                       8 * T::kSlabRowBytes, T::kQSlabBytes);
     int limit[2];
     Limits(tile, limit);
+    if constexpr (T::kFp8) {
+      state.scale_log2 = args.scale * kLog2E * __ldg(args.k_scale + tile.kv_head);
+      WidenQueries();
+    }
     Wait(&smem.full[ring.index], ring.parity);
     Scores<T>(state.s, q, Block(ring.index));
     WgmmaWait<0>();
@@ -222,12 +252,13 @@ struct Consumer {
   __device__ __forceinline__ void Store(const State<T>& state, const Tile& tile) const {
     const int group_heads = args.q_heads / args.kv_heads;
     const int lane = threadIdx.x % 32;
+    const float v_scale = T::kFp8 ? __ldg(args.v_scale + tile.kv_head) : 1;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = state.sum[r];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const float inverse = 1 / sum;
+      const float inverse = v_scale / sum;
       const int row = group * 64 + threadIdx.x % 128 / 32 * 16 + r * 8 + lane / 4;
       const int token = row / group_heads;
       const int head = tile.kv_head * group_heads + row % group_heads;
@@ -276,8 +307,12 @@ __device__ __forceinline__ void InitBarriers(typename T::Smem& smem, const Maps&
       InitBarrier(&smem.q_empty[i], kConsumerWarps);
     }
     for (int i = 0; i < T::kStages; ++i) {
-      InitBarrier(&smem.full[i], 1);
+      InitBarrier(&smem.full[i], T::kFp8 ? T::kWideners : 1);
       InitBarrier(&smem.empty[i], kConsumerWarps);
+    }
+    for (int i = 0; T::kFp8 && i < T::kCodeStages; ++i) {
+      InitBarrier(&smem.codes_full[i], 1);
+      InitBarrier(&smem.codes_empty[i], T::kWideners);
     }
     InitBarrier(&smem.patch, 1);
     FenceBarrierInit();
@@ -298,7 +333,15 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   const int warpgroup = Uniform(static_cast<int>(threadIdx.x / 128));
   if (warpgroup == 0) {
     ReleaseRegisters<T::kProducerRegisters>();
-    if (threadIdx.x < 32) Producer<T>{args, maps, smem, Box<T>(args.page_tokens)}.Run();
+    if constexpr (T::kFp8) {
+      if (threadIdx.x < 32) {
+        CodeProducer<T>{args, maps, smem, CodeBox<T>(args.page_tokens)}.Run();
+      } else {
+        Widener<T>{smem}.Run();
+      }
+    } else {
+      if (threadIdx.x < 32) Producer<T>{args, maps, smem, Box<T>(args.page_tokens)}.Run();
+    }
   } else {
     ClaimRegisters<T::kConsumerRegisters>();
     Consumer<T>{args, smem, warpgroup - 1}.Run();

@@ -11,13 +11,16 @@
 
 namespace millrace {
 
-// As PagedAttentionArgs, all bf16. Strides in elements; those of q, out and the caches are
-// multiples of 8 and their addresses of 16 bytes. The rows of a page lie densely.
+// As PagedAttentionArgs, all bf16, or with a cache of codes (E4M3) and its scales. Strides in
+// elements; those of q, out and the caches are multiples of 16 bytes, as are their addresses. The
+// rows of a page lie densely.
 struct PagedPrefillArgs {
   const void* q = nullptr;
   const void* k_cache = nullptr;
   const void* v_cache = nullptr;
   void* out = nullptr;
+  const float* k_scale = nullptr;  // of a cache of codes: [kv_heads]
+  const float* v_scale = nullptr;
   const int32_t* page_table = nullptr;
   const int32_t* q_start = nullptr;
   const int32_t* kv_len = nullptr;
@@ -48,6 +51,8 @@ constexpr bool PagedPrefillTakes(int32_t head_dim, int32_t page_tokens, int32_t 
 // Needs compute capability 9.0. Tiles are taken in the order of the list: put those that see most
 // keys first.
 cudaError_t LaunchPagedPrefill(const PagedPrefillArgs& args, cudaStream_t stream);
+// On a cache of codes.
+cudaError_t LaunchPagedPrefillFp8(const PagedPrefillArgs& args, cudaStream_t stream);
 
 }  // namespace millrace
 

@@ -101,6 +101,30 @@ __device__ void ClearRows(uint8_t* block, int begin, int end) {
   }
 }
 
+// Hands a tile's description and queries to the consumers. All lanes of a warp.
+template <typename T>
+__device__ void HandOver(const PagedPrefillArgs& args, const Maps& maps, typename T::Smem& smem,
+                         const Tile& tile, Cursor<T::kQBuffers>& queries) {
+  const int buffer = queries.index;
+  Wait(&smem.q_empty[buffer], queries.parity ^ 1);
+  if (threadIdx.x % 32 == 0) {
+    smem.tile[buffer] = tile;
+    if (tile.blocks == 0) {
+      Arrive(&smem.q_full[buffer]);
+    } else {
+      const int group = args.q_heads / args.kv_heads;
+      const int rows = T::kRows / group * group;
+      ArriveExpect(&smem.q_full[buffer], T::kSlabs * T::kSlabRowBytes * rows);
+      for (int slab = 0; slab < T::kSlabs; ++slab) {
+        LoadBox3(smem.q[buffer] + slab * T::kQSlabBytes, maps.q, &smem.q_full[buffer], slab * 64,
+                 tile.kv_head * group, tile.first_row);
+      }
+    }
+  }
+  __syncwarp();
+  queries.Advance();
+}
+
 template <typename T>
 struct Producer {
   const PagedPrefillArgs& args;
@@ -141,34 +165,12 @@ struct Producer {
     ring.Advance();
   }
 
-  // Hands a tile's description and queries to the consumers.
-  __device__ void LoadQueries(const Tile& tile) {
-    const int buffer = queries.index;
-    Wait(&smem.q_empty[buffer], queries.parity ^ 1);
-    if (threadIdx.x % 32 == 0) {
-      smem.tile[buffer] = tile;
-      if (tile.blocks == 0) {
-        Arrive(&smem.q_full[buffer]);
-      } else {
-        const int group = args.q_heads / args.kv_heads;
-        const int rows = T::kRows / group * group;
-        ArriveExpect(&smem.q_full[buffer], T::kSlabs * T::kSlabRowBytes * rows);
-        for (int slab = 0; slab < T::kSlabs; ++slab) {
-          LoadBox3(smem.q[buffer] + slab * T::kQSlabBytes, maps.q, &smem.q_full[buffer], slab * 64,
-                   tile.kv_head * group, tile.first_row);
-        }
-      }
-    }
-    __syncwarp();
-    queries.Advance();
-  }
-
   // In the order in which the consumers use them: keys of a block before the values of the block
   // ahead of it.
   __device__ void Run() {
     Fetch f = NextTile<T>(args);
     while (f.tile.blocks > 0) {
-      LoadQueries(f.tile);
+      HandOver<T>(args, maps, smem, f.tile, queries);
       int page = box.Page(f, f.tile.blocks - 1);
       const Fetch next = NextTile<T>(args);
       int page_ahead = -1;
@@ -182,7 +184,7 @@ struct Producer {
       LoadValues(f, 0, page_ahead);
       f = next;
     }
-    LoadQueries(f.tile);
+    HandOver<T>(args, maps, smem, f.tile, queries);
   }
 };
 

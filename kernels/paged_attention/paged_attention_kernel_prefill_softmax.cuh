@@ -38,6 +38,58 @@ __device__ __forceinline__ float RowMax(const float (&s)[kKeys / 2], int r) {
 // How far a row's ceiling is set above its largest score, as a power of two.
 inline constexpr float kSlack = 8;
 
+// The first ceilings, and those raised by masked blocks: returns whether any was. `base` is what to
+// subtract.
+template <int kKeys>
+__device__ __forceinline__ bool RaiseByMaximum(const float (&s)[kKeys / 2], float (&ceiling)[2],
+                                               float scale_log2, float (&factor)[2],
+                                               float (&base)[2]) {
+  bool raised = false;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float top = RowMax<kKeys>(s, r) * scale_log2;
+    if (top > ceiling[r]) {
+      base[r] = top + kSlack;
+      factor[r] = Exp2(ceiling[r] - base[r]);
+      ceiling[r] = base[r];
+      raised = true;
+    }
+    // A row that has seen no key yet has no ceiling to subtract.
+    if (base[r] == -INFINITY) base[r] = 0;
+  }
+  return raised;
+}
+
+// As Exponents(), but none above kHeadroom. Bits of floats compare like integers from 0 on.
+template <bool kMasked, int kHeadroom, int kKeys>
+__device__ __forceinline__ bool ExponentsWithHeadroom(float (&s)[kKeys / 2], float (&ceiling)[2],
+                                                      float scale_log2, float (&factor)[2]) {
+  factor[0] = factor[1] = 1;
+  float base[2] = {ceiling[0], ceiling[1]};
+  bool raised = false;
+  if (kMasked) raised = RaiseByMaximum<kKeys>(s, ceiling, scale_log2, factor, base);
+  int highest = 0;
+#pragma unroll
+  for (int i = 0; i < kKeys / 2; i += 2) {
+    s[i] = fmaf(s[i], scale_log2, kHeadroom - base[i / 2 % 2]);
+    s[i + 1] = fmaf(s[i + 1], scale_log2, kHeadroom - base[i / 2 % 2]);
+    highest = __vimax3_s32(highest, __float_as_int(s[i]), __float_as_int(s[i + 1]));
+  }
+  if (!kMasked && __any_sync(0xffffffffu, highest > __float_as_int(1.0f * kHeadroom))) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float over = RowMax<kKeys>(s, r) - kHeadroom;
+      const float raise = over > 0 ? over + kSlack : 0;
+      factor[r] = Exp2(-raise);
+      ceiling[r] += raise;
+#pragma unroll
+      for (int i = 0; i < kKeys / 4; ++i) s[i / 2 * 4 + r * 2 + i % 2] -= raise;
+    }
+    raised = true;
+  }
+  return kMasked ? __any_sync(0xffffffffu, raised) : raised;
+}
+
 // Scores become the exponents of the weights, s * scale_log2 - ceiling, none above 0. Where a row's
 // scores pass its ceiling it is raised, and factor[r] is what the row's earlier weights count for;
 // returns whether that is so for any row of the warp.
@@ -47,20 +99,7 @@ __device__ __forceinline__ bool Exponents(float (&s)[kKeys / 2], float (&ceiling
   factor[0] = factor[1] = 1;
   float base[2] = {ceiling[0], ceiling[1]};
   bool raised = false;
-  if (kMasked) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float top = RowMax<kKeys>(s, r) * scale_log2;
-      if (top > ceiling[r]) {
-        base[r] = top + kSlack;
-        factor[r] = Exp2(ceiling[r] - base[r]);
-        ceiling[r] = base[r];
-        raised = true;
-      }
-      // A row that has seen no key yet has no ceiling to subtract.
-      if (base[r] == -INFINITY) base[r] = 0;
-    }
-  }
+  if (kMasked) raised = RaiseByMaximum<kKeys>(s, ceiling, scale_log2, factor, base);
   // Weights near 1 leave sums of a row far from overflow, so it is enough to look for a positive
   // exponent: the sign bits of the negated ones. Half as many instructions as the row's maximum,
   // and nothing to ask of the other lanes.
@@ -108,11 +147,13 @@ __device__ __forceinline__ void Weights(float (&s)[kKeys / 2], float (&sum)[2]) 
   sum[1] = even[1] + odd[1];
 }
 
-// Weights as the A operand of the next product.
-template <int kKeys>
+// Weights as the A operand of the next product, in f16 or bf16.
+template <bool kF16, int kKeys>
 __device__ __forceinline__ void Pack(const float (&s)[kKeys / 2], uint32_t (&p)[kKeys / 4]) {
 #pragma unroll
-  for (int i = 0; i < kKeys / 4; ++i) p[i] = PackBf16(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < kKeys / 4; ++i) {
+    p[i] = kF16 ? PackF16(s[2 * i], s[2 * i + 1]) : PackBf16(s[2 * i], s[2 * i + 1]);
+  }
 }
 
 template <int kCount>

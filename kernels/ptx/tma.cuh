@@ -17,7 +17,32 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The box at (x, y), x the innermost coordinate.
+// A policy of L2: what comes with it is the first to go again, so that it displaces nothing else.
+__device__ __forceinline__ uint64_t EvictFirst() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// The box at (x, y) into L2 alone.
+__device__ __forceinline__ void PrefetchBox2(const CUtensorMap& map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map),
+               "r"(x), "r"(y)
+               : "memory");
+}
+
+// The box at (x, y), x the innermost coordinate, with a policy of L2.
+__device__ __forceinline__ void LoadBox2(void* to, const CUtensorMap& map, uint64_t* barrier,
+                                         int2 at, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(SharedAddress(barrier)), "r"(at.x), "r"(at.y), "l"(policy)
+      : "memory");
+}
+
+// The box at (x, y), x the innermost coordinate. x times the size of an element is a multiple of 16
+// bytes, or the instruction is refused.
 __device__ __forceinline__ void LoadBox2(void* to, const CUtensorMap& map, uint64_t* barrier, int x,
                                          int y) {
   asm volatile(

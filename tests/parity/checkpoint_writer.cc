@@ -5,6 +5,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/core/dtype.h"
+#include "kernels/lowp/small_float.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {
@@ -31,6 +32,8 @@ void AppendValue(float value, WrittenTensor::Type type, std::string& out) {
       return AppendLittleEndian(std::bit_cast<uint32_t>(value), 4, out);
     case WrittenTensor::Type::kI64:
       return AppendLittleEndian(static_cast<uint64_t>(value), 8, out);
+    case WrittenTensor::Type::kF8E4M3:
+      return AppendLittleEndian(EncodeE4M3(static_cast<double>(value)), 1, out);
   }
 }
 
@@ -42,6 +45,8 @@ const char* NameOf(WrittenTensor::Type type) {
       return "F32";
     case WrittenTensor::Type::kI64:
       return "I64";
+    case WrittenTensor::Type::kF8E4M3:
+      return "F8_E4M3";
   }
   return "";
 }

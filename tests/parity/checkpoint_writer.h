@@ -11,7 +11,7 @@ namespace millrace {
 
 // Of a safetensors file.
 struct WrittenTensor {
-  enum class Type : uint8_t { kBF16, kF32, kI64 };
+  enum class Type : uint8_t { kBF16, kF32, kI64, kF8E4M3 };
 
   std::vector<int64_t> shape;
   std::vector<float> values;  // row-major; exact in `type`

@@ -66,6 +66,7 @@ LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& se
   config.runner.dtype = setup.dtype;
   config.runner.kv_dtype = setup.kv_dtype.value_or(setup.dtype);
   config.runner.numerics = setup.numerics;
+  config.runner.quantize = setup.quantize;
   config.runner.expert_parallel = setup.expert_parallel;
   config.runner.data_parallel_size = setup.groups;
   config.runner.page_tokens = setup.page_tokens;

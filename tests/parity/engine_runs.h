@@ -32,6 +32,7 @@ struct EngineSetup {
   int32_t max_batch_tokens = 96;
   std::optional<DType> kv_dtype;  // empty: dtype
   Numerics numerics = Numerics::kReference;
+  bool quantize = false;
   bool expert_parallel = false;
   int32_t threads = 2;  // of all ranks together
   int32_t groups = 1;   // of `ranks` ranks each

@@ -48,8 +48,16 @@ std::vector<std::vector<float>> LogitsOf(const std::string& dir, const Split& sp
 
 // Letters, for folders and tests.
 std::string NameOf(QuantTarget target) {
-  constexpr const char* kNames[] = {"fp8", "mxfp4", "nvfp4", "nvfp4_ct"};
-  return kNames[static_cast<size_t>(target)];
+  switch (target) {
+    case QuantTarget::kFp8:
+      return "fp8";
+    case QuantTarget::kMxfp4:
+      return "mxfp4";
+    case QuantTarget::kNvfp4:
+      return "nvfp4";
+    default:
+      return "nvfp4_ct";
+  }
 }
 
 class StoredFormatsTest : public testing::TestWithParam<QuantTarget> {

@@ -102,7 +102,8 @@ TinyLlama::Rows TinyLlama::Project(const std::string& prefix, const Rows& x) con
   const size_t outputs = static_cast<size_t>(w.shape[0]);
   const size_t inputs = static_cast<size_t>(w.shape[1]);
   Rows y;
-  for (const std::vector<double>& row : x) {
+  for (std::vector<double> row : x) {
+    if (round_inputs && prefix.find(".layers.") != std::string::npos) round_inputs(row);
     std::vector<double>& out = y.emplace_back(outputs);
     for (size_t o = 0; o < outputs; ++o) {
       out[o] = bias == tensors_.end() ? 0.0 : bias->second.values[o];

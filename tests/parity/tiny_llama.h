@@ -3,8 +3,10 @@
 #define TESTS_PARITY_TINY_LLAMA_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/parity/checkpoint_writer.h"
@@ -40,6 +42,12 @@ class TinyLlama final {
   // Changes what Write() writes: a tensor more, `value` throughout, or one less.
   void Add(const std::string& name, const std::vector<int64_t>& shape, float value = 0);
   void Remove(const std::string& name);
+
+  // What Write() writes and Logits() computes with.
+  void Set(const std::string& name, WrittenTensor tensor) { tensors_[name] = std::move(tensor); }
+  const std::map<std::string, WrittenTensor>& tensors() const { return tensors_; }
+  // Of what goes into the matrices of the layers, a token at a time, in Logits(); empty: nothing.
+  std::function<void(std::vector<double>&)> round_inputs;
 
   // Writes config.json and model.safetensors (bf16, which holds the weights exactly) into `dir`.
   void Write(const std::string& dir) const;

@@ -113,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(const GoldenOptions& options,
   runner.model_dir = std::filesystem::absolute(options.model_dir).string();
   runner.dtype = options.dtype;
   runner.numerics = options.numerics;
+  runner.quantize = options.quantize;
   runner.kv_dtype =
       options.kv_dtype.value_or(DefaultCacheDType(model, options.numerics, options.dtype));
   runner.expert_parallel = options.expert_parallel;

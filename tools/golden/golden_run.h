@@ -23,6 +23,7 @@ struct GoldenOptions {
   DType dtype = DType::kF32;      // of weights
   std::optional<DType> kv_dtype;  // of the cache; empty: what the model is served with
   Numerics numerics = Numerics::kReference;
+  bool quantize = false;  // a LLaMA's linear layers, at load
   bool expert_parallel = false;
   DeviceChoice device;
   bool enforce_eager = false;

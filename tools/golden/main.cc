@@ -28,6 +28,9 @@ ABSL_FLAG(std::string, kv_cache_dtype, "auto",
           "of the cache: auto (as --dtype; with --numerics=serving what the model is served with), "
           "float32, bfloat16 or fp8");
 ABSL_FLAG(std::string, numerics, "reference", "reference, or serving where the model has it");
+ABSL_FLAG(bool, quantize, false,
+          "FP8 weights from floats at load (LLaMA), and serving numerics, as serve's "
+          "--quantization=fp8");
 ABSL_FLAG(int32_t, tensor_parallel_size, 1, "ranks that share the model");
 ABSL_FLAG(bool, enable_expert_parallel, false,
           "split experts over the ranks (models with experts)");
@@ -71,7 +74,8 @@ absl::Status ReadNumerics(GoldenOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--numerics ", numerics, ": want reference or serving"));
   }
-  options.numerics = *known;
+  options.quantize = absl::GetFlag(FLAGS_quantize);
+  options.numerics = options.quantize ? Numerics::kServing : *known;
   const std::string cache = absl::GetFlag(FLAGS_kv_cache_dtype);
   if (cache == "auto") return absl::OkStatus();
   options.kv_dtype = CacheDTypeFromName(cache);

@@ -125,6 +125,39 @@ absl::StatusOr<Numerics> ParseNumerics(const std::string& name) {
       absl::StrCat("--numerics=", name, " is not supported: serving or reference"));
 }
 
+// Settles the numerics too: a LLaMA has serving ones where its weights are FP8.
+absl::Status ResolveQuantization(const std::string& name, const ModelConfig& config,
+                                 RunnerConfig& runner) {
+  const auto refuse = [&name](const std::string& reason) {
+    return absl::InvalidArgumentError(absl::StrCat("--quantization=", name, ": ", reason));
+  };
+  const bool known = name == "auto" || name == "none" || name == "fp8" ||
+                     name == "compressed-tensors" || name == "modelopt";
+  if (!known) return refuse("want auto, none, fp8, or the checkpoint's own method");
+  if (config.family != ModelFamily::kLlama) {
+    return name == "auto" ? absl::OkStatus()
+                          : refuse("this model is served in the formats of its checkpoint");
+  }
+  const bool wants_reference = runner.numerics == Numerics::kReference;
+  if (!config.fp8.has_value()) {
+    if (name == "compressed-tensors" || name == "modelopt") {
+      return refuse("the checkpoint is not quantised");
+    }
+    runner.quantize = name == "fp8";
+    if (runner.quantize && wants_reference) {
+      return refuse("its activations are FP8 too, which --numerics=reference rules out");
+    }
+    // Without FP8 weights there is one arithmetic, whatever was asked for.
+    if (!runner.quantize) runner.numerics = Numerics::kReference;
+    return absl::OkStatus();
+  }
+  if (name == "none") runner.numerics = Numerics::kReference;
+  if (name == "auto" || name == "none" || name == config.fp8->method) return absl::OkStatus();
+  // FP8 is FP8, whoever wrote it.
+  return name == "fp8" ? absl::OkStatus()
+                       : refuse(absl::StrCat("the checkpoint is of ", config.fp8->method));
+}
+
 absl::StatusOr<LoadFormat> ParseLoadFormat(const std::string& name) {
   if (name == "auto" || name == "safetensors") return LoadFormat::kSafetensors;
   if (name == "dummy") return LoadFormat::kDummy;
@@ -172,8 +205,7 @@ absl::StatusOr<RunnerConfig> ResolveRunner(const ControllerFlags& f, const Model
   const DType own = config.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   ASSIGN_OR_RETURN(runner.dtype, ParseDType(f.dtype, own));
   ASSIGN_OR_RETURN(runner.numerics, ParseNumerics(f.numerics));
-  // Others have one arithmetic, whatever was asked for.
-  if (config.family != ModelFamily::kDeepSeekV4) runner.numerics = Numerics::kReference;
+  RETURN_IF_ERROR(ResolveQuantization(f.quantization, config, runner));
   ASSIGN_OR_RETURN(
       runner.kv_dtype,
       ParseCacheDType(f.kv_cache_dtype, DefaultCacheDType(config, runner.numerics, runner.dtype)));

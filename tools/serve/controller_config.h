@@ -32,6 +32,7 @@ struct ControllerFlags {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string numerics = "serving";
+  std::string quantization = "auto";
   bool enable_expert_parallel = false;
   std::string load_format = "auto";
   int32_t num_gpu_blocks_override = 0;

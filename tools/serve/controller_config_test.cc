@@ -35,6 +35,32 @@ TEST(ControllerConfig, Defaults) {
   EXPECT_NE(config->model.tokenizer, nullptr);
 }
 
+TEST(ControllerConfig, Quantization) {
+  const auto resolve = [](const std::string& quantization, const std::string& numerics) {
+    ControllerFlags flags = Flags();
+    flags.quantization = quantization;
+    flags.numerics = numerics;
+    return ResolveConfig(flags);
+  };
+  const auto fp8 = resolve("fp8", "serving");
+  ASSERT_TRUE(fp8.ok()) << fp8.status();
+  EXPECT_TRUE(fp8->runner.quantize);
+  EXPECT_EQ(fp8->runner.numerics, Numerics::kServing);
+  for (const char* same : {"auto", "none"}) {
+    const auto config = resolve(same, "serving");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_FALSE(config->runner.quantize);
+    EXPECT_EQ(config->runner.numerics, Numerics::kReference);
+  }
+  const auto message = [&](const std::string& quantization, const std::string& numerics) {
+    return std::string(resolve(quantization, numerics).status().message());
+  };
+  EXPECT_NE(message("fp8", "reference").find("--numerics=reference rules out"), std::string::npos);
+  EXPECT_NE(message("modelopt", "serving").find("is not quantised"), std::string::npos);
+  EXPECT_NE(message("int4", "serving").find("--quantization=int4: want auto, none, fp8"),
+            std::string::npos);
+}
+
 TEST(ControllerConfig, FlagsReachEveryPart) {
   ControllerFlags flags = Flags();
   flags.model += "/";

@@ -73,6 +73,9 @@ ABSL_FLAG(std::string, kv_cache_dtype, "auto",
           "bfloat16, fp8");
 ABSL_FLAG(std::string, numerics, "serving",
           "serving or reference (no activation is quantised), where the model has both");
+ABSL_FLAG(std::string, quantization, "auto",
+          "of a LLaMA's linear layers: auto (as the checkpoint has them), fp8 (those in floats at "
+          "load), none (FP8 is held as --dtype); a checkpoint's own method is taken too");
 ABSL_FLAG(bool, enable_expert_parallel, false,
           "split routed experts whole over the ranks, instead of each expert");
 ABSL_FLAG(std::string, load_format, "auto", "auto, safetensors, dummy (random weights)");
@@ -101,6 +104,7 @@ const FlagAliases kAliases = {{"model_path", "model"},
                               {"max_running_requests", "max_num_seqs"},
                               {"chunked_prefill_size", "max_num_batched_tokens"},
                               {"page_size", "block_size"},
+                              {"q", "quantization"},
                               {"mem_fraction_static", "gpu_memory_utilization"},
                               {"cuda_graph_bs", "cuda_graph_sizes"},
                               {"random_seed", "seed"}};
@@ -125,6 +129,7 @@ ControllerFlags ReadFlags(const std::vector<std::string>& words) {
           .dtype = absl::GetFlag(FLAGS_dtype),
           .kv_cache_dtype = absl::GetFlag(FLAGS_kv_cache_dtype),
           .numerics = absl::GetFlag(FLAGS_numerics),
+          .quantization = absl::GetFlag(FLAGS_quantization),
           .enable_expert_parallel = absl::GetFlag(FLAGS_enable_expert_parallel),
           .load_format = absl::GetFlag(FLAGS_load_format),
           .num_gpu_blocks_override = absl::GetFlag(FLAGS_num_gpu_blocks_override),

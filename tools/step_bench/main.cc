@@ -12,6 +12,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/config/parse.h"
 #include "engine/runtime/local_executor.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/core/check.h"
@@ -32,6 +33,7 @@ ABSL_FLAG(int32_t, block_size, 64, "tokens of a cache page");
 ABSL_FLAG(std::string, kv_cache_dtype, "bfloat16", "of the cache: float32, bfloat16 or fp8");
 ABSL_FLAG(std::string, plot, "", "write tokens/s by batch as an SVG here");
 ABSL_FLAG(bool, enforce_eager, false, "no captured graphs");
+ABSL_FLAG(bool, quantize, false, "FP8 weights of the linear layers, made from floats at load");
 
 namespace millrace {
 namespace {
@@ -78,6 +80,9 @@ absl::StatusOr<Bed> Load(const std::vector<int32_t>& batches, const DeviceChoice
   RunnerConfig& runner = config.runner;
   runner.model_dir = PathFromUser(absl::GetFlag(FLAGS_model));
   runner.load_format = LoadFormat::kDummy;
+  ASSIGN_OR_RETURN(const ModelConfig model, LoadModelConfig(runner.model_dir));
+  runner.quantize = absl::GetFlag(FLAGS_quantize);
+  if (runner.quantize || model.fp8.has_value()) runner.numerics = Numerics::kServing;
   runner.page_tokens = absl::GetFlag(FLAGS_block_size);
   const std::optional<DType> cache = CacheDTypeFromName(absl::GetFlag(FLAGS_kv_cache_dtype));
   if (!cache.has_value()) {

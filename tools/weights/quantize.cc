@@ -20,16 +20,21 @@
 #include "tools/common/terminal.h"
 #include "tools/weights/quantize_run.h"
 
-ABSL_FLAG(
-    std::string, format, "",
-    "fp8 (128 x 128 blocks), mxfp4, nvfp4 (NVIDIA's names) or nvfp4-ct (compressed-tensors')");
+ABSL_FLAG(std::string, format, "",
+          "fp8 (128 x 128 blocks), fp8-ct (compressed-tensors, a scale for each output), "
+          "fp8-ct-tensor (a "
+          "scale for each matrix), fp8-modelopt (the same, NVIDIA's names), mxfp4, nvfp4 (NVIDIA's "
+          "names) "
+          "or nvfp4-ct (compressed-tensors')");
+ABSL_FLAG(double, activation_amax, 256,
+          "of formats with input_scale: the largest activation that passes");
 ABSL_FLAG(int, threads, 0, "threads that quantise (default: one for each processor)");
 ABSL_FLAG(double, shard_gb, 5, "size of an output file at most, in GB");
 
 namespace millrace {
 namespace {
 
-void PrintReport(const QuantizeReport& report) {
+void PrintReport(const QuantizeReport& report, QuantTarget target) {
   size_t width = std::string("tensor").size();
   for (const QuantizeReport::Tensor& tensor : report.tensors) {
     width = std::max(width, tensor.name.size());
@@ -51,9 +56,10 @@ void PrintReport(const QuantizeReport& report) {
                                BytesText(static_cast<double>(report.bytes_out)));
   const bool has_input_scales = std::any_of(
       report.tensors.begin(), report.tensors.end(),
-      [](const QuantizeReport::Tensor& tensor) { return tensor.encoding == Encoding::kNvfp4; });
+      [target](const QuantizeReport::Tensor& t) { return HasInputScale(t.encoding, target); });
   if (has_input_scales) {
-    std::cout << "input_scale is not calibrated: it lets activations up to 256 through\n";
+    std::cout << "input_scale is not calibrated: it lets activations up to --activation-amax "
+                 "through\n";
   }
   if (!report.left_out.empty()) {
     std::cout << "not copied: " << absl::Utf8SafeCHexEscape(absl::StrJoin(report.left_out, ", "))
@@ -70,6 +76,10 @@ absl::Status Main(const std::vector<std::string>& folders) {
     return absl::InvalidArgumentError("--shard-gb wants a number above 0 and below a million");
   }
   options.max_shard_bytes = static_cast<int64_t>(shard_gb * 1e9);
+  options.activation_amax = static_cast<float>(absl::GetFlag(FLAGS_activation_amax));
+  if (!(options.activation_amax > 0 && options.activation_amax < 1e30f)) {
+    return absl::InvalidArgumentError("--activation-amax wants a number above 0 and below 1e30");
+  }
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads <= 0) options.threads = static_cast<int>(std::thread::hardware_concurrency());
   ProgressBar bar("Quantising", std::cerr, IsTerminal(STDERR_FILENO));
@@ -77,7 +87,7 @@ absl::Status Main(const std::vector<std::string>& folders) {
   const absl::StatusOr<QuantizeReport> report = QuantizeCheckpoint(options);
   bar.Finish();
   RETURN_IF_ERROR(report.status());
-  PrintReport(*report);
+  PrintReport(*report, options.target);
   return absl::OkStatus();
 }
 
@@ -86,11 +96,11 @@ absl::Status Main(const std::vector<std::string>& folders) {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "quantize --format fp8|mxfp4|nvfp4|nvfp4-ct IN_DIR OUT_DIR\n"
+      "quantize --format FORMAT IN_DIR OUT_DIR\n"
       "Quantises a bf16 or f32 checkpoint folder of a LLaMA or DeepSeek-V4 model.");
   const std::vector<std::string> folders = millrace::ParseFlags(argc, argv);
   if (folders.size() != 2) {
-    std::cerr << "usage: quantize --format fp8|mxfp4|nvfp4|nvfp4-ct IN_DIR OUT_DIR\n";
+    std::cerr << "usage: quantize --format FORMAT IN_DIR OUT_DIR\n";
     return 2;
   }
   const absl::Status status = millrace::Main(folders);

@@ -52,6 +52,28 @@ Json Fp4Args(const char* strategy, int64_t group_size) {
           {"symmetric", true},    {"dynamic", false}};
 }
 
+// Activations get scales of their own, of each token.
+Json CompressedFp8(const char* strategy) {
+  const auto args = [](const char* of, bool dynamic) {
+    return Json{{"num_bits", 8},
+                {"type", "float"},
+                {"strategy", of},
+                {"symmetric", true},
+                {"dynamic", dynamic}};
+  };
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "float-quantized"},
+          {"quantization_status", "compressed"},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", Json::array({"Linear"})},
+              {"weights", args(strategy, false)},
+              {"input_activations", args("token", true)},
+              {"output_activations", nullptr}}}}},
+          {"ignore", Json::array({"lm_head"})},
+          {"kv_cache_scheme", nullptr}};
+}
+
 // Weights only: activations have not been calibrated.
 Json CompressedTensors(QuantTarget target, ModelLayout layout) {
   const bool is_mxfp4 = target == QuantTarget::kMxfp4;
@@ -99,13 +121,13 @@ Json Nvfp4Args() {
   return {{"num_bits", 4}, {"type", "float"}, {"group_size", kNvfp4Block}, {"dynamic", false}};
 }
 
-// The common part of NVIDIA's two files: `modules` are those not quantised.
-struct Nvfp4Configs {
+// NVIDIA's two files.
+struct NvidiaConfigs {
   Json config;     // for quantization_config of config.json
   Json hf_config;  // hf_quant_config.json
 };
 
-Nvfp4Configs NvidiaNvfp4(ModelLayout layout, const std::vector<PlannedTensor>& plan) {
+NvidiaConfigs NvidiaNvfp4(ModelLayout layout, const std::vector<PlannedTensor>& plan) {
   const bool is_llama = layout == ModelLayout::kLlama;
   const Json producer = {{"name", "millrace"}, {"version", "1"}};
   Json left_out = Json::array({"lm_head"});
@@ -127,6 +149,23 @@ Nvfp4Configs NvidiaNvfp4(ModelLayout layout, const std::vector<PlannedTensor>& p
   config["ignore"] = left_out;
   algorithm["exclude_modules"] = left_out;
   return {std::move(config), {{"producer", producer}, {"quantization", algorithm}}};
+}
+
+NvidiaConfigs NvidiaFp8() {
+  const Json producer = {{"name", "millrace"}, {"version", "1"}};
+  const Json left_out = Json::array({"lm_head"});
+  const Json args = {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}};
+  const Json group = {
+      {"input_activations", args}, {"weights", args}, {"targets", Json::array({"Linear"})}};
+  return {
+      {{"quant_method", "modelopt"},
+       {"quant_algo", "FP8"},
+       {"producer", producer},
+       {"config_groups", {{"group_0", group}}},
+       {"ignore", left_out}},
+      {{"producer", producer},
+       {"quantization",
+        {{"quant_algo", "FP8"}, {"kv_cache_quant_algo", nullptr}, {"exclude_modules", left_out}}}}};
 }
 
 }  // namespace
@@ -155,9 +194,15 @@ std::map<std::string, std::string> QuantizedConfigs(const SourceConfig& source, 
     quantization = BlockFp8(false);
     if (is_llama) quantization["modules_to_not_convert"] = Json::array({"lm_head"});
   } else if (target == QuantTarget::kNvfp4) {
-    Nvfp4Configs nvfp4 = NvidiaNvfp4(source.layout, plan);
+    NvidiaConfigs nvfp4 = NvidiaNvfp4(source.layout, plan);
     quantization = std::move(nvfp4.config);
     files["hf_quant_config.json"] = nvfp4.hf_config.dump(2) + "\n";
+  } else if (target == QuantTarget::kFp8Ct || target == QuantTarget::kFp8CtTensor) {
+    quantization = CompressedFp8(target == QuantTarget::kFp8Ct ? "channel" : "tensor");
+  } else if (target == QuantTarget::kFp8ModelOpt) {
+    NvidiaConfigs fp8 = NvidiaFp8();
+    quantization = std::move(fp8.config);
+    files["hf_quant_config.json"] = fp8.hf_config.dump(2) + "\n";
   } else if (target == QuantTarget::kMxfp4 && !is_llama) {
     quantization = BlockFp8(true);
   } else {

@@ -21,7 +21,10 @@ struct TargetName {
   const char* name;
   QuantTarget target;
 };
-constexpr std::array<TargetName, 4> kTargets = {{{"fp8", QuantTarget::kFp8},
+constexpr std::array<TargetName, 7> kTargets = {{{"fp8", QuantTarget::kFp8},
+                                                 {"fp8-ct", QuantTarget::kFp8Ct},
+                                                 {"fp8-ct-tensor", QuantTarget::kFp8CtTensor},
+                                                 {"fp8-modelopt", QuantTarget::kFp8ModelOpt},
                                                  {"mxfp4", QuantTarget::kMxfp4},
                                                  {"nvfp4", QuantTarget::kNvfp4},
                                                  {"nvfp4-ct", QuantTarget::kNvfp4Ct}}};
@@ -66,6 +69,11 @@ Rule LlamaRule(const std::vector<std::string>& parts, QuantTarget target) {
   switch (target) {
     case QuantTarget::kFp8:
       return {Encoding::kFp8F32, group};
+    case QuantTarget::kFp8Ct:
+      return {Encoding::kFp8Channel, group};
+    case QuantTarget::kFp8CtTensor:
+    case QuantTarget::kFp8ModelOpt:
+      return {Encoding::kFp8Tensor, absl::StrCat(block, ".", projection)};
     case QuantTarget::kMxfp4:
       return {Encoding::kMxfp4, group};
     case QuantTarget::kNvfp4:
@@ -84,7 +92,7 @@ Encoding DeepseekExpertEncoding(QuantTarget target, bool is_mtp) {
       return Encoding::kMxfp4;
     case QuantTarget::kNvfp4:
       return is_mtp ? Encoding::kMxfp4 : Encoding::kNvfp4;
-    case QuantTarget::kNvfp4Ct:
+    default:
       break;
   }
   return Encoding::kNvfp4Reciprocal;
@@ -160,8 +168,21 @@ std::vector<OutputTensor> Nvfp4Outputs(const std::string& base, MatrixShape shap
           {base + ".input_scale", FileDType::kF32, {}}};
 }
 
-std::vector<OutputTensor> OutputsOf(const TensorInfo& source, Encoding encoding,
-                                    ModelLayout layout) {
+std::vector<OutputTensor> Fp8Outputs(const std::string& base, const TensorInfo& source,
+                                     QuantTarget target) {
+  std::vector<OutputTensor> outputs = {{base + ".weight", FileDType::kF8E4M3, source.shape}};
+  std::vector<int64_t> scale = {source.shape[0], 1};
+  if (target == QuantTarget::kFp8CtTensor) scale = {1};
+  if (target == QuantTarget::kFp8ModelOpt) scale = {};
+  outputs.push_back({base + ".weight_scale", FileDType::kF32, scale});
+  if (target == QuantTarget::kFp8ModelOpt) {
+    outputs.push_back({base + ".input_scale", FileDType::kF32, {}});
+  }
+  return outputs;
+}
+
+std::vector<OutputTensor> OutputsOf(const TensorInfo& source, Encoding encoding, ModelLayout layout,
+                                    QuantTarget target) {
   if (encoding == Encoding::kCopy) return {{source.name, source.dtype, source.shape}};
   const bool is_llama = layout == ModelLayout::kLlama;
   const std::string base =
@@ -180,6 +201,9 @@ std::vector<OutputTensor> OutputsOf(const TensorInfo& source, Encoding encoding,
     }
     return {{base + ".weight", FileDType::kI8, codes},
             {base + ".scale", FileDType::kF8E8M0, scales}};
+  }
+  if (encoding == Encoding::kFp8Channel || encoding == Encoding::kFp8Tensor) {
+    return Fp8Outputs(base, source, target);
   }
   const MatrixShape scales = Fp8ScaleShape(shape);
   return {{base + ".weight", FileDType::kF8E4M3, source.shape},
@@ -223,6 +247,10 @@ std::string_view EncodingName(Encoding encoding) {
       return "FP8/F32";
     case Encoding::kFp8E8m0:
       return "FP8/E8M0";
+    case Encoding::kFp8Channel:
+      return "FP8/row";
+    case Encoding::kFp8Tensor:
+      return "FP8/all";
     case Encoding::kMxfp4:
       return "MXFP4";
     case Encoding::kNvfp4:
@@ -235,6 +263,12 @@ std::string_view EncodingName(Encoding encoding) {
 absl::StatusOr<std::vector<PlannedTensor>> PlanQuantization(const Checkpoint& checkpoint,
                                                             ModelLayout layout,
                                                             QuantTarget target) {
+  const bool llamas = target == QuantTarget::kFp8Ct || target == QuantTarget::kFp8CtTensor ||
+                      target == QuantTarget::kFp8ModelOpt;
+  if (layout == ModelLayout::kDeepseekV4 && llamas) {
+    return absl::UnimplementedError(
+        "this format is LLaMA's; DeepSeek-V4 has fp8, mxfp4, nvfp4 and nvfp4-ct");
+  }
   std::vector<PlannedTensor> plan;
   for (const auto& file : checkpoint.files()) {
     for (const TensorInfo& tensor : file->tensors()) {
@@ -246,7 +280,7 @@ absl::StatusOr<std::vector<PlannedTensor>> PlanQuantization(const Checkpoint& ch
       }
       Rule rule = RuleFor(tensor.name, layout, target);
       if (rule.encoding != Encoding::kCopy) RETURN_IF_ERROR(CheckSource(tensor, rule.encoding));
-      std::vector<OutputTensor> outputs = OutputsOf(tensor, rule.encoding, layout);
+      std::vector<OutputTensor> outputs = OutputsOf(tensor, rule.encoding, layout, target);
       plan.push_back({&tensor, rule.encoding, std::move(rule.group), std::move(outputs)});
     }
   }

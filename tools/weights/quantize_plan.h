@@ -21,19 +21,40 @@ enum class ModelLayout {
 };
 
 // What the user asks for. README.md says what each means for each model.
-enum class QuantTarget { kFp8, kMxfp4, kNvfp4, kNvfp4Ct };
+enum class QuantTarget { kFp8, kFp8Ct, kFp8CtTensor, kFp8ModelOpt, kMxfp4, kNvfp4, kNvfp4Ct };
 
-// "fp8", "mxfp4", "nvfp4", "nvfp4-ct"; InvalidArgument for others, naming these.
+// "fp8", "fp8-ct", "fp8-ct-tensor", "fp8-modelopt", "mxfp4", "nvfp4", "nvfp4-ct"; InvalidArgument
+// for others, naming these.
 absl::StatusOr<QuantTarget> ParseQuantTarget(const std::string& name);
 
 // How one tensor is stored.
-enum class Encoding { kCopy, kFp8F32, kFp8E8m0, kMxfp4, kNvfp4, kNvfp4Reciprocal };
+enum class Encoding {
+  kCopy,
+  kFp8F32,
+  kFp8E8m0,
+  kFp8Channel,
+  kFp8Tensor,
+  kMxfp4,
+  kNvfp4,
+  kNvfp4Reciprocal,
+};
+// Whether the largest magnitude of a tensor, or of its group, must be known before it is encoded.
+constexpr bool NeedsAmax(Encoding encoding) {
+  return encoding == Encoding::kFp8Tensor || encoding == Encoding::kNvfp4 ||
+         encoding == Encoding::kNvfp4Reciprocal;
+}
+// Whether its input_scale would need calibration.
+constexpr bool HasInputScale(Encoding encoding, QuantTarget target) {
+  return encoding == Encoding::kNvfp4 ||
+         (encoding == Encoding::kFp8Tensor && target == QuantTarget::kFp8ModelOpt);
+}
 std::string_view EncodingName(Encoding encoding);
 
 struct PlannedTensor {
   const TensorInfo* source = nullptr;  // borrowed from the checkpoint
   Encoding encoding = Encoding::kCopy;
-  // NVFP4: tensors of one group share the global scale, since engines multiply them at once.
+  // NVFP4: tensors of one group share the global scale, since engines multiply them at once. FP8
+  // with a scale a tensor: itself.
   std::string group = {};
   // In the order of the data: codes, block scales, global scale, input scale, as far as there are
   // any. A copied tensor: itself.
@@ -43,7 +64,7 @@ struct PlannedTensor {
 // In the order of the checkpoint's files, to be read from front to back. InvalidArgument, naming
 // the tensor: one to quantise that is not BF16 or F32, not a matrix, or not a whole number of
 // blocks wide; an output that clashes with another tensor; names of another layout; none to
-// quantise.
+// quantise. Unimplemented: a target that the layout does not have.
 absl::StatusOr<std::vector<PlannedTensor>> PlanQuantization(const Checkpoint& checkpoint,
                                                             ModelLayout layout, QuantTarget target);
 

@@ -140,11 +140,9 @@ class Run final {
     return absl::OkStatus();
   }
 
-  // What the global scale of NVFP4 needs before the first element is written; 0 for others.
+  // What a scale of the whole tensor needs before the first element is written; 0 for others.
   absl::StatusOr<float> GroupAmax(const PlannedTensor& tensor) {
-    if (tensor.encoding != Encoding::kNvfp4 && tensor.encoding != Encoding::kNvfp4Reciprocal) {
-      return 0.0f;
-    }
+    if (!NeedsAmax(tensor.encoding)) return 0.0f;
     if (const auto known = amax_.find(tensor.group); known != amax_.end()) return known->second;
     float largest = 0;
     for (const TensorInfo* member : groups_[tensor.group]) {
@@ -168,7 +166,7 @@ class Run final {
       reported = now;
       return writer_.Append(bytes);
     };
-    return QuantizeTensor(tensor, amax, pool_, sink);
+    return QuantizeTensor(tensor, {amax, options_.activation_amax}, pool_, sink);
   }
 
   const QuantizeOptions& options_;

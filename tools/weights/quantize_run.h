@@ -19,6 +19,8 @@ struct QuantizeOptions {
   QuantTarget target = QuantTarget::kFp8;
   int threads = 1;
   int64_t max_shard_bytes = 5'000'000'000;
+  // Activations that an input_scale lets through, which is not calibrated.
+  float activation_amax = 256;
   // Called now and then with the bytes of weights read, and of all; may be empty.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };

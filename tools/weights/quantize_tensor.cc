@@ -20,9 +20,6 @@ constexpr int64_t kBandElements = 4 << 20;
 // Threads take rows in these units: tiles of FP8 are as high, and sums of errors are formed within
 // a unit first, so that they do not depend on the number of threads.
 constexpr int64_t kUnitRows = kFp8Tile;
-// Activations that NVFP4's input_scale lets through without clipping. They are not calibrated here:
-// with this, blocks with maxima from 0.009 to 256 have normal E4M3 scales.
-constexpr float kActivationAmax = 256;
 constexpr float kMagnitudeLimit = 0x1p127f;
 
 void LoadFloats(const TensorInfo& tensor, int64_t first, absl::Span<float> x) {
@@ -61,6 +58,7 @@ struct Unit {
 
 // Also dequantises, for the report.
 void EncodeUnit(Encoding encoding, Nvfp4Global global, const Unit& unit, Scales& scales) {
+  const auto cols = static_cast<size_t>(unit.shape.cols);
   const MatrixShape fp8 = Fp8ScaleShape(unit.shape);
   const int64_t tile = unit.first_row / kFp8Tile * fp8.cols;
   const int64_t tiles = fp8.rows * fp8.cols;
@@ -83,6 +81,20 @@ void EncodeUnit(Encoding encoding, Nvfp4Global global, const Unit& unit, Scales&
       QuantizeFp8(unit.shape, unit.x, unit.codes, out);
       return DequantizeFp8(unit.shape, unit.codes, absl::Span<const uint8_t>(out), unit.restored);
     }
+    case Encoding::kFp8Channel: {
+      const absl::Span<float> out =
+          absl::MakeSpan(scales.f32)
+              .subspan(static_cast<size_t>(unit.first_row), static_cast<size_t>(unit.shape.rows));
+      QuantizeFp8Rows(unit.shape, unit.x, unit.codes, out);
+      for (size_t row = 0; row < out.size(); ++row) {
+        DequantizeFp8(unit.codes.subspan(row * cols, cols), out[row],
+                      unit.restored.subspan(row * cols, cols));
+      }
+      return;
+    }
+    case Encoding::kFp8Tensor:
+      QuantizeFp8(unit.x, scales.f32[0], unit.codes);
+      return DequantizeFp8(unit.codes, scales.f32[0], unit.restored);
     case Encoding::kMxfp4: {
       const absl::Span<uint8_t> out = block_scales(kMxfp4Block);
       QuantizeMxfp4(unit.shape, unit.x, unit.codes, out);
@@ -112,21 +124,24 @@ QuantError ErrorOf(absl::Span<const float> x, absl::Span<const float> restored) 
 // Quantises a matrix band by band. Lives for one tensor.
 class MatrixQuantizer final {
  public:
-  MatrixQuantizer(const PlannedTensor& tensor, float amax)
+  MatrixQuantizer(const PlannedTensor& tensor, const Magnitudes& magnitudes)
       : tensor_(tensor),
+        magnitudes_(magnitudes),
         rows_(tensor.source->shape[0]),
         cols_(tensor.source->shape[1]),
         codes_per_row_(tensor.outputs[0].bytes() / rows_),
         band_rows_(
             std::min(rows_, std::max(kBandElements / cols_ / kUnitRows, int64_t{1}) * kUnitRows)),
-        global_(Nvfp4GlobalOf(amax, tensor.encoding == Encoding::kNvfp4Reciprocal)) {
+        global_(Nvfp4GlobalOf(magnitudes.weights, tensor.encoding == Encoding::kNvfp4Reciprocal)) {
     const auto band = static_cast<size_t>(band_rows_ * cols_);
     x_.resize(band);
     restored_.resize(band);
     codes_.resize(static_cast<size_t>(band_rows_ * codes_per_row_));
     const auto scale_bytes = static_cast<size_t>(tensor.outputs[1].bytes());
-    if (tensor.encoding == Encoding::kFp8F32) {
+    if (tensor.outputs[1].dtype == FileDType::kF32) {
       scales_.f32.resize(scale_bytes / sizeof(float));
+      // Of a tile or row: set as it is encoded.
+      scales_.f32[0] = Fp8ScaleOf(magnitudes.weights);
     } else {
       scales_.bytes.resize(scale_bytes);
     }
@@ -183,13 +198,19 @@ class MatrixQuantizer final {
                                              scales_.f32.size() * sizeof(float))));
     RETURN_IF_ERROR(sink(absl::MakeConstSpan(
         reinterpret_cast<const std::byte*>(scales_.bytes.data()), scales_.bytes.size())));
-    const float scalars[] = {global_.stored, Nvfp4GlobalOf(kActivationAmax, false).stored};
+    const bool fp8 = tensor_.encoding == Encoding::kFp8Tensor;
+    const float input = fp8 ? Fp8ScaleOf(magnitudes_.activations)
+                            : Nvfp4GlobalOf(magnitudes_.activations, false).stored;
+    std::vector<float> scalars;
+    if (!fp8) scalars.push_back(global_.stored);
+    scalars.push_back(input);
     const size_t num_scalars = tensor_.outputs.size() - 2;
-    return sink(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(scalars),
+    return sink(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(scalars.data()),
                                     num_scalars * sizeof(float)));
   }
 
   const PlannedTensor& tensor_;
+  const Magnitudes magnitudes_;
   const int64_t rows_;
   const int64_t cols_;
   const int64_t codes_per_row_;  // bytes
@@ -230,9 +251,9 @@ absl::StatusOr<float> TensorAmax(const TensorInfo& tensor, ThreadPool& pool) {
   return largest;
 }
 
-absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, float amax, ThreadPool& pool,
-                                          ByteSink sink) {
-  return MatrixQuantizer(tensor, amax).Run(pool, sink);
+absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, const Magnitudes& magnitudes,
+                                          ThreadPool& pool, ByteSink sink) {
+  return MatrixQuantizer(tensor, magnitudes).Run(pool, sink);
 }
 
 }  // namespace millrace

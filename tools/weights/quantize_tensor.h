@@ -33,11 +33,17 @@ using ByteSink = absl::FunctionRef<absl::Status(absl::Span<const std::byte>)>;
 // is NaN, infinite, or 2^127 or more, which no format holds.
 absl::StatusOr<float> TensorAmax(const TensorInfo& tensor, ThreadPool& pool);
 
-// Gives `sink` the outputs of `tensor` in their order. `amax`: of its group, for NVFP4 alone.
+// What is known of magnitudes before a tensor is encoded.
+struct Magnitudes {
+  float weights = 0;      // the largest of the tensor's group, where NeedsAmax()
+  float activations = 0;  // that input_scale lets through
+};
+
+// Gives `sink` the outputs of `tensor` in their order.
 // Holds a few dozen MB, more only for very wide matrices. Also the sink's error.
 // REQUIRES: `tensor` was planned, and is not copied.
-absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, float amax, ThreadPool& pool,
-                                          ByteSink sink);
+absl::StatusOr<QuantError> QuantizeTensor(const PlannedTensor& tensor, const Magnitudes& magnitudes,
+                                          ThreadPool& pool, ByteSink sink);
 
 }  // namespace millrace
 

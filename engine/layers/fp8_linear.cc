@@ -1,0 +1,106 @@
+#include "engine/layers/fp8_linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/core/check.h"
+#include "kernels/core/status.h"
+#include "kernels/fp8_gemm/fp8_gemm.h"
+#include "kernels/quantize/quantize.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kGroup = kQuantizeGroup;
+static_assert(kQuantizeGroup == kFp8GemmBlock);
+
+// Tokens from one row of scales to the next: rows lie on 16 bytes, which the fast products want.
+int64_t ScaleStride(int64_t tokens) { return (tokens + 3) / 4 * 4; }
+
+int64_t Groups(int64_t inputs) { return (inputs + kGroup - 1) / kGroup; }
+
+// Zeros as Fp8Gemm wants its flags; nothing where it wants none.
+absl::StatusOr<Weight> LoadFlags(WeightLoader& loader) {
+  if (loader.recording()) return Weight();
+  ASSIGN_OR_RETURN(const int64_t count, Fp8GemmFlags(*loader.device()));
+  if (count == 0) return Weight();
+  ASSIGN_OR_RETURN(Weight flags, loader.Upload(std::vector<float>(static_cast<size_t>(count))));
+  flags.view.dtype = DType::kI32;  // zero is zero
+  return flags;
+}
+
+}  // namespace
+
+absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
+                                          const LinearPlan& plan, LoadContext& ctx) {
+  Fp8Linear layer;
+  layer.inputs_ = parts[0].col_part.size();
+  for (const StoredPart& part : parts) layer.outputs_ += part.row_part.size();
+  ASSIGN_OR_RETURN(layer.weight_, LoadFp8(parts, plan, ctx));
+  ASSIGN_OR_RETURN(layer.flags_, LoadFlags(ctx.weights));
+  return layer;
+}
+
+absl::StatusOr<LinearInput> Fp8Linear::TakeInput(WorkspaceScope& scope, const TensorView& x) const {
+  const int64_t tokens = x.dim(0);
+  ASSIGN_OR_RETURN(void* const codes, scope.Take(tokens * inputs_));
+  QuantizeArgs args = {.codes = TensorView::Of(codes, DType::kU8, {tokens, inputs_}, x.device)};
+  if (!weight_.input.empty()) {
+    args.scale = weight_.input.view;
+    args.unit = QuantizeUnit::kTensor;
+    args.rounding = QuantizeScale::kGiven;
+    return LinearInput{.x = x, .fp8 = args};
+  }
+  const bool groups = weight_.scales == Fp8GemmScales::kBlocks;
+  const int64_t rows = groups ? Groups(inputs_) : 1;
+  ASSIGN_OR_RETURN(void* const scales,
+                   scope.Take(rows * ScaleStride(tokens) * int64_t{sizeof(float)}));
+  if (groups) {
+    args.scale =
+        TensorView::Of(scales, DType::kF32, {rows, ScaleStride(tokens)}, x.device).Cols(0, tokens);
+    args.unit = QuantizeUnit::kGroup;
+  } else {
+    args.scale = TensorView::Of(scales, DType::kF32, {tokens}, x.device);
+    args.unit = QuantizeUnit::kToken;
+  }
+  return LinearInput{.x = x, .fp8 = args};
+}
+
+int64_t Fp8Linear::InputBytes(int64_t tokens, int64_t inputs) {
+  return ActivationBytes(DType::kU8, tokens, inputs) +
+         ActivationBytes(DType::kF32, Groups(inputs), ScaleStride(tokens));
+}
+
+absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
+                                const std::optional<TensorView>& bias, const TensorView& y) const {
+  QuantizeArgs args = *in.fp8;
+  if (!in.quantised) {
+    args.x = in.x;
+    RETURN_IF_ERROR(Quantize(op, args));
+  }
+  const bool blocks = weight_.scales == Fp8GemmScales::kBlocks;
+  const TensorView& scale = weight_.scale.view;
+  for (const Fp8Weight::Run& run : weight_.runs) {
+    const Range rows = run.rows, scale_rows = run.scale_rows;
+    std::optional<TensorView> own_bias;
+    if (bias.has_value()) own_bias = bias->Rows(rows.begin, rows.end);
+    RETURN_IF_ERROR(
+        Fp8Gemm(op, {.x = args.codes,
+                     .x_scale = args.scale,
+                     .weight = weight_.codes.view.Rows(rows.begin, rows.end),
+                     .weight_scale = blocks ? scale.Rows(scale_rows.begin, scale_rows.end) : scale,
+                     .y = y.Cols(rows.begin, rows.end),
+                     .flags = flags_.view,
+                     .scales = weight_.scales,
+                     .bias = own_bias}));
+  }
+  return absl::OkStatus();
+}
+
+int64_t Fp8Linear::WorkspaceBytes(Device& device) const {
+  const absl::StatusOr<int64_t> product = Fp8GemmWorkspaceBytes(device, inputs_);
+  // It fails only as the device does, which the next call says.
+  return std::max(product.value_or(0), kQuantizeWorkspaceBytes);
+}
+
+}  // namespace millrace
