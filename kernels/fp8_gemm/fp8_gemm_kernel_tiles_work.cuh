@@ -15,8 +15,8 @@ struct Tile {
   int row, row_end, col, group;
 };
 
-// Which tile a cluster takes when: bands of kBand rows of tiles of a cluster, down the rows first, so that the
-// tiles in flight at a time share their operands in L2.
+// Which tile a cluster takes when: bands of kBand rows of tiles of a cluster, down the rows first,
+// so that the tiles in flight at a time share their operands in L2.
 struct Order {
   static constexpr int kBand = 16;
   int rows, cols;  // of tiles of a cluster
