@@ -14,13 +14,20 @@ int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors);
 int64_t Fp8GemmCudaFlags(int32_t multiprocessors);
 
 // What computes a product on the GPU (README.md has the table).
-enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kSkinny, kMma, kGeneric };
+enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kSplit, kSkinny, kMma, kGeneric };
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability);
 // Fp8GemmCuda by a kernel that takes the call, chosen or not.
 absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8GemmArgs& args);
 
 // Whether tiles of 192 columns are expected to take less time than those of 256.
 bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors);
+
+// How kSplit cuts a product.
+struct Fp8GemmCut {
+  bool narrow = false;  // tiles of 64 outputs instead of 128
+  int32_t splits = 1;   // blocks that share a tile's inputs: 1, 2, 4 or 8
+};
+Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors);
 
 }  // namespace millrace
 

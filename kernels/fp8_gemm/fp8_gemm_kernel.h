@@ -73,6 +73,14 @@ struct Fp8GemmTileShape {
 };
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream);
+// Fewer tokens: at most kFp8GemmSplitTokens.
+inline constexpr int32_t kFp8GemmSplitTokens = 64;
+struct Fp8GemmSplitShape {  // as Fp8GemmCut
+  bool narrow = false;
+  int32_t splits = 1;
+};
+cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& shape,
+                               cudaStream_t stream);
 // Few tokens: at most kFp8GemmFewTokens.
 cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
                              int32_t multiprocessors, cudaStream_t stream);

@@ -12,25 +12,10 @@ cudaError_t LaunchLine(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
                                 stream);
 }
 
-// At most half of the SM, so that the next kernel fits beside it; at 128 tokens it cannot.
-// README.md has what was measured.
 template <bool kBlocks>
 cudaError_t LaunchOf(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split, int multiprocessors,
                      cudaStream_t stream) {
-  using fp8_few::Traits;
-  if (args.tokens <= 8) {
-    return LaunchLine<Traits<8, 4, kBlocks>>(args, split, multiprocessors, stream);
-  }
-  if (args.tokens <= 16) {
-    return LaunchLine<Traits<16, 6, kBlocks>>(args, split, multiprocessors, stream);
-  }
-  if (args.tokens <= 32) {
-    return LaunchLine<Traits<32, 5, kBlocks>>(args, split, multiprocessors, stream);
-  }
-  if (args.tokens <= 64) {
-    return LaunchLine<Traits<64, 4, kBlocks>>(args, split, multiprocessors, stream);
-  }
-  return LaunchLine<Traits<128, 6, kBlocks>>(args, split, multiprocessors, stream);
+  return LaunchLine<fp8_few::Traits<128, 6, kBlocks>>(args, split, multiprocessors, stream);
 }
 
 }  // namespace

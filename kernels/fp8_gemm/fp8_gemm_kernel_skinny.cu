@@ -11,6 +11,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -161,7 +162,7 @@ __device__ __forceinline__ void StoreSums(const Fp8GemmKernelArgs& args, int fir
       sum *= args.x_scale[token * args.x_scale_stride] *
              args.weight_scale[output * args.weight_scale_stride];
     }
-    Store(args, token, output, sum);
+    Store(args, token, output, WithAddends(args, token, output, sum));
   }
 }
 

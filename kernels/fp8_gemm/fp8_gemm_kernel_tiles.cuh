@@ -1,7 +1,6 @@
 // Many tokens, on Hopper: y [M, N] = x [M, K] w[N, K]', E4M3.
 //
-// Grid: persistent blocks, one an SM, in clusters of two that take neighbouring rows of tiles, so
-// that a tile of w is fetched once for both and multicast.
+// Grid: persistent blocks, one an SM.
 //   warpgroup 0      producer: one thread keeps the ring of (x, w, scales of x) stages full
 //   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
 // Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
@@ -19,7 +18,6 @@
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_gated.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
-#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -43,7 +41,6 @@ struct Traits {
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
 
   static constexpr int kStages = 4;
-  static constexpr int kCluster = 1;
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
@@ -385,12 +382,12 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     PrefetchMap(maps.w);
     for (int i = 0; i < T::kStages; ++i) {
       InitBarrier(&smem.full[i], 1);
-      InitBarrier(&smem.empty[i], 8 * T::kCluster);  // the warps that consume
+      InitBarrier(&smem.empty[i], T::kConsumers / 32);
     }
     T::Work::template Init<T>(smem.work);
     FenceBarrierInit();
   }
-  ClusterSync();
+  __syncthreads();
   WaitForPriorGrid();
   StartNextGrid();
   if (threadIdx.x < 128) {
@@ -402,8 +399,6 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     ClaimRegisters<240>();
     Consumer<T>(args, maps, smem).Run();
   }
-  // A block that left could not be written to or arrived at by its neighbour.
-  ClusterSync();
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions
 #endif

@@ -9,7 +9,7 @@
 namespace millrace::fp8_tiles {
 
 struct TileGrid {
-  int64_t tiles = 0;  // of clusters, at most
+  int64_t tiles = 0;  // at most
   int multiprocessors = 0;
 };
 
@@ -23,9 +23,8 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kRows), maps.x);
   if (error != cudaSuccess) return error;
   const int64_t weight_rows = int64_t{a.groups - 1} * a.weight_group_rows + a.outputs;
-  error = MakeMap(encode,
-                  Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kCols / T::kCluster),
-                  maps.w);
+  error =
+      MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kCols), maps.w);
   if (error != cudaSuccess) return error;
   if (a.blocks) {
     const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
@@ -50,13 +49,11 @@ cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const typename T::Work::Pa
                        const TileGrid& grid, cudaStream_t stream) {
   Maps maps = {};
   if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
-  const int64_t clusters = grid.multiprocessors / T::kCluster;
-  const int64_t blocks = (grid.tiles < clusters ? grid.tiles : clusters) * T::kCluster;
+  const int64_t blocks = grid.tiles < grid.multiprocessors ? grid.tiles : grid.multiprocessors;
   return Launch(Fp8GemmTiles<T>,
                 {.grid = dim3(static_cast<unsigned>(blocks)),
                  .block = dim3(T::kThreads),
-                 .shared_bytes = sizeof(typename T::Smem),
-                 .cluster = T::kCluster},
+                 .shared_bytes = sizeof(typename T::Smem)},
                 stream, args, work, maps);
 }
 

@@ -15,16 +15,15 @@ struct Tile {
   int row, row_end, col, group;
 };
 
-// Which tile a cluster takes when: bands of kBand rows of tiles of a cluster, down the rows first,
-// so that the tiles in flight at a time share their operands in L2.
+// Which tile a block takes when: bands of kBand rows of tiles, down the rows first, so that the
+// tiles in flight at a time share their operands in L2.
 struct Order {
   static constexpr int kBand = 16;
-  int rows, cols;  // of tiles of a cluster
+  int rows, cols;  // of tiles
 
   template <typename T>
   __host__ __device__ __forceinline__ static Order Of(int tokens, int outputs) {
-    constexpr int kClusterRows = T::kRows * T::kCluster;
-    return {(tokens + kClusterRows - 1) / kClusterRows, (outputs + T::kCols - 1) / T::kCols};
+    return {(tokens + T::kRows - 1) / T::kRows, (outputs + T::kCols - 1) / T::kCols};
   }
   __host__ __device__ __forceinline__ int tiles() const { return rows * cols; }
   // x: the row, y: the column.
@@ -55,17 +54,14 @@ struct Dense {
   class Reader {
    public:
     __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, Shared&)
-        : order_(Order::Of<T>(args.tokens, args.outputs)),
-          row_end_(args.tokens),
-          at_(blockIdx.x / T::kCluster) {}
+        : order_(Order::Of<T>(args.tokens, args.outputs)), row_end_(args.tokens), at_(blockIdx.x) {}
 
     // The next tile. When there is none, false, and `tile` stays as it is.
     __device__ __forceinline__ bool Next(Tile& tile) {
       if (at_ >= order_.tiles()) return false;
       const int2 at = order_.At(at_);
-      const int rank = blockIdx.x % T::kCluster;
-      tile = {(at.x * T::kCluster + rank) * T::kRows, row_end_, at.y * T::kCols, 0};
-      at_ += gridDim.x / T::kCluster;
+      tile = {at.x * T::kRows, row_end_, at.y * T::kCols, 0};
+      at_ += gridDim.x;
       return true;
     }
 

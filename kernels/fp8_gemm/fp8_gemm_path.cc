@@ -7,6 +7,8 @@ namespace {
 
 // Most tokens that the kernels for few take.
 constexpr int64_t kFewTokens = 128;
+// Most tokens that the one for fewer takes.
+constexpr int64_t kSplitTokens = 64;
 constexpr int64_t kSkinnyTokens = 8;
 
 bool RowsOn16Bytes(const TensorView& t) {
@@ -21,23 +23,41 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability) {
   const bool rows_fit = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight);
   if (compute_capability < 80 || !rows_fit) return Fp8GemmKernel::kGeneric;
+  const bool blocks = args.scales == Fp8GemmScales::kBlocks;
+  const bool wgmma = compute_capability == 90 && (!blocks || RowsOn16Bytes(args.x_scale));
   const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
-  if (compute_capability >= 89 && skinny) return Fp8GemmKernel::kSkinny;
-  const bool scales_fit = args.scales != Fp8GemmScales::kBlocks || RowsOn16Bytes(args.x_scale);
-  if (compute_capability != 90 || !scales_fit) return Fp8GemmKernel::kMma;
+  // On Hopper kSkinny was measured with scales of vectors, kSplit with those of blocks.
+  if (compute_capability >= 89 && skinny && !(wgmma && blocks)) return Fp8GemmKernel::kSkinny;
+  if (!wgmma) return Fp8GemmKernel::kMma;
+  if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 
 bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
+  // Columns that the busiest multiprocessor computes; one of a narrow tile costs what one of a wide
+  // one does (README.md).
   const auto columns = [&](int64_t width) {
-    // Of the two blocks of a cluster.
-    const int64_t tiles = CeilDiv(args.x.dim(0), 256) * CeilDiv(args.weight.dim(0), width);
-    return CeilDiv(tiles, multiprocessors / 2) * width;
+    const int64_t tiles = CeilDiv(args.x.dim(0), 128) * CeilDiv(args.weight.dim(0), width);
+    return CeilDiv(tiles, multiprocessors) * width;
   };
-  // Measured (README.md), a column of a narrow tile costs 0.92 of a wide one's at 512 inputs, 1.00
-  // to 1.10 from 1536 on.
-  const int64_t percent = args.x.dim(1) <= 512 ? 92 : 104;
-  return columns(192) * percent < columns(256) * 100;
+  return columns(192) < columns(256);
+}
+
+Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
+  // One block an SM: more would keep the next kernel's from starting beside this one's.
+  const int64_t most_blocks = multiprocessors + multiprocessors / 16;
+  constexpr int64_t kLeastDepth = 4;  // blocks of inputs of a split
+  constexpr int32_t kMostSplits = 8;
+  const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
+  Fp8GemmCut cut;
+  // Up to 8 tokens the sums are so few that splits cost less than tiles of half the width.
+  cut.narrow = args.x.dim(0) > 8 && CeilDiv(outputs, 64) <= most_blocks;
+  const int64_t tiles = CeilDiv(outputs, cut.narrow ? 64 : 128);
+  while (cut.splits < kMostSplits && 2 * cut.splits * tiles <= most_blocks &&
+         2 * cut.splits * kLeastDepth <= depth) {
+    cut.splits *= 2;
+  }
+  return cut;
 }
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -326,11 +327,15 @@ Fp8GemmArgs Shaped(int64_t tokens, int64_t inputs, int64_t outputs) {
 }
 
 TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSplit);
+  Fp8GemmArgs vectors = Shaped(8, 256, 64);
+  vectors.scales = Fp8GemmScales::kVectors;
+  EXPECT_EQ(ChooseFp8Gemm(vectors, 90), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 89), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 90), Fp8GemmKernel::kFew);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 256, 64), 90), Fp8GemmKernel::kFew);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(68, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 89), Fp8GemmKernel::kMma);
@@ -347,6 +352,18 @@ TEST(ChooseFp8GemmTest, NarrowTilesWhereTheyWon) {
     const bool won = s.outputs == 2112 || s.outputs == 32768;
     EXPECT_EQ(Fp8GemmTakesNarrowTiles(Shaped(4096, s.inputs, s.outputs), 132), won) << s.outputs;
   }
+}
+
+TEST(ChooseFp8GemmTest, SplitsFillTheMultiprocessorsOnce) {
+  const auto cut = [](int64_t tokens, int64_t inputs, int64_t outputs) {
+    const Fp8GemmCut c = CutFp8Gemm(Shaped(tokens, inputs, outputs), 132);
+    return std::make_pair(c.narrow, c.splits);
+  };
+  EXPECT_EQ(cut(8, 7168, 2112), std::make_pair(false, 8));
+  EXPECT_EQ(cut(16, 7168, 2112), std::make_pair(true, 4));
+  EXPECT_EQ(cut(16, 7168, 4096), std::make_pair(true, 2));
+  EXPECT_EQ(cut(64, 1536, 24576), std::make_pair(false, 1));
+  EXPECT_EQ(cut(8, 512, 256), std::make_pair(false, 1));  // too few inputs to share
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ cudaError_t LaunchFp8GroupedGemmTiles(const Fp8GroupedLaunch& launch, cudaStream
   using T = fp8_tiles::Traits<2, 128, true, fp8_grouped::TilesWork>;
   const Fp8GemmKernelArgs& args = launch.args;
   // The most tiles that there can be.
-  const int64_t rows = int64_t{args.tokens} / (T::kRows * T::kCluster) + args.groups;
+  const int64_t rows = int64_t{args.tokens} / T::kRows + args.groups;
   const int64_t tiles = rows * ((args.outputs + T::kCols - 1) / T::kCols);
   return fp8_tiles::LaunchWith<T>(args, launch.groups, {tiles, launch.multiprocessors}, stream);
 }

@@ -146,23 +146,18 @@ struct Work {
   }
 };
 
-// Many rows a group: clusters take tiles of one group, in its Order.
+// Many rows a group: blocks take tiles of one group, in its Order.
 struct TilesWork : Work {
   template <typename T>
   static __device__ __forceinline__ void Schedule(const Fp8GemmKernelArgs& args,
                                                   const Params& groups, Shared& ring) {
-    constexpr int kClusterRows = T::kRows * T::kCluster;
     const int cols = (args.outputs + T::kCols - 1) / T::kCols;
-    Cursor cursor(groups, args.tokens, kClusterRows, cols);
-    const int rank = blockIdx.x % T::kCluster;
-    WriteAll(cursor, blockIdx.x / T::kCluster, gridDim.x / T::kCluster, ring,
-             [&](const Place& place) {
-               const fp8_tiles::Order order =
-                   fp8_tiles::Order::Of<T>(place.end - place.first, args.outputs);
-               const int2 at = order.At(place.tile);
-               return make_int4(place.first + (at.x * T::kCluster + rank) * T::kRows, place.end,
-                                at.y * T::kCols, place.group);
-             });
+    Cursor cursor(groups, args.tokens, T::kRows, cols);
+    WriteAll(cursor, blockIdx.x, gridDim.x, ring, [&](const Place& place) {
+      const fp8_tiles::Order order = fp8_tiles::Order::Of<T>(place.end - place.first, args.outputs);
+      const int2 at = order.At(place.tile);
+      return make_int4(place.first + at.x * T::kRows, place.end, at.y * T::kCols, place.group);
+    });
   }
 
   template <typename T>
