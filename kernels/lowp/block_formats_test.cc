@@ -119,7 +119,8 @@ TEST(Fp8, RowsHaveScalesOfTheirOwn) {
     const double amax = MaxIn(shape, x, {row, 0}, {1, shape.cols});
     const auto scale = static_cast<float>(amax / 448);
     ASSERT_EQ(scales[static_cast<size_t>(row)], scale);
-    const auto first = static_cast<size_t>(row * shape.cols), cols = static_cast<size_t>(shape.cols);
+    const auto first = static_cast<size_t>(row * shape.cols),
+               cols = static_cast<size_t>(shape.cols);
     const Bytes part(codes.begin() + row * shape.cols, codes.begin() + (row + 1) * shape.cols);
     Bytes again(cols);
     QuantizeFp8(absl::MakeConstSpan(x).subspan(first, cols), Fp8ScaleOf(static_cast<float>(amax)),
