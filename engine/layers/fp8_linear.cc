@@ -72,7 +72,7 @@ int64_t Fp8Linear::InputBytes(int64_t tokens, int64_t inputs) {
 }
 
 absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
-                                const TensorView& y) const {
+                                const std::optional<TensorView>& bias, const TensorView& y) const {
   QuantizeArgs args = *in.fp8;
   if (!in.quantised) {
     args.x = in.x;
@@ -82,6 +82,8 @@ absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
   const TensorView& scale = weight_.scale.view;
   for (const Fp8Weight::Run& run : weight_.runs) {
     const Range rows = run.rows, scale_rows = run.scale_rows;
+    std::optional<TensorView> own_bias;
+    if (bias.has_value()) own_bias = bias->Rows(rows.begin, rows.end);
     RETURN_IF_ERROR(
         Fp8Gemm(op, {.x = args.codes,
                      .x_scale = args.scale,
@@ -89,7 +91,8 @@ absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
                      .weight_scale = blocks ? scale.Rows(scale_rows.begin, scale_rows.end) : scale,
                      .y = y.Cols(rows.begin, rows.end),
                      .flags = flags_.view,
-                     .scales = weight_.scales}));
+                     .scales = weight_.scales,
+                     .bias = own_bias}));
   }
   return absl::OkStatus();
 }

@@ -40,8 +40,10 @@ class Fp8Linear final {
   absl::StatusOr<LinearInput> TakeInput(WorkspaceScope& scope, const TensorView& x) const;
   static int64_t InputBytes(int64_t tokens, int64_t inputs);
 
-  // in: of TakeInput, quantised or not; y: [T, outputs()] f32 or bf16.
-  absl::Status Forward(const OpContext& op, const LinearInput& in, const TensorView& y) const;
+  // y = x W^T + bias. in: of TakeInput, quantised or not; bias: [outputs()] f32 or bf16; y: [T,
+  // outputs()] f32 or bf16.
+  absl::Status Forward(const OpContext& op, const LinearInput& in,
+                       const std::optional<TensorView>& bias, const TensorView& y) const;
 
   // That Forward needs at most, besides its input's.
   int64_t WorkspaceBytes(Device& device) const;

@@ -3,7 +3,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/core/status.h"
 #include "kernels/linear/linear.h"
 
@@ -13,14 +12,6 @@ namespace {
 std::optional<TensorView> BiasView(const Weight& bias) {
   if (bias.empty()) return std::nullopt;
   return bias.view;
-}
-
-// The products of FP8 have no bias.
-absl::Status CheckBias(const std::string& prefix, bool bias, const LinearPlan& plan) {
-  const bool fp8 = plan.form == LinearForm::kStored || plan.form == LinearForm::kQuantised;
-  if (!bias || !fp8) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      prefix, ": a bias beside FP8 weights is not supported; give --quantization none"));
 }
 
 }  // namespace
@@ -57,7 +48,7 @@ absl::StatusOr<LinearInput> LinearWeight::TakeInput(WorkspaceScope& scope,
 
 absl::Status LinearWeight::Forward(const OpContext& op, const LinearInput& in, const Weight& bias,
                                    const TensorView& y) const {
-  if (fp8_.has_value()) return fp8_->Forward(op, in, y);
+  if (fp8_.has_value()) return fp8_->Forward(op, in, BiasView(bias), y);
   return Linear(op, {.x = in.x, .weight = plain_.view, .bias = BiasView(bias), .y = y});
 }
 
@@ -71,7 +62,6 @@ int64_t LinearWeight::WorkspaceBytes(Device& device, int64_t tokens) const {
 absl::StatusOr<ColumnParallelLinear> ColumnParallelLinear::Load(
     absl::Span<const Projection> projections, int64_t inputs, bool bias, const LinearPlan& plan,
     LoadContext& ctx) {
-  RETURN_IF_ERROR(CheckBias(projections[0].prefix, bias, plan));
   ColumnParallelLinear layer;
   std::vector<StoredPart> parts;
   std::vector<WeightPart> biases;
@@ -95,7 +85,6 @@ absl::Status ColumnParallelLinear::Forward(const OpContext& op, const LinearInpu
 absl::StatusOr<RowParallelLinear> RowParallelLinear::Load(const Projection& p, bool bias,
                                                           const LinearPlan& plan,
                                                           LoadContext& ctx) {
-  RETURN_IF_ERROR(CheckBias(p.prefix, bias, plan));
   RowParallelLinear layer;
   const StoredPart part = {p.prefix, p.outputs, p.inputs, {0, p.outputs}, p.part};
   ASSIGN_OR_RETURN(layer.weight_, LinearWeight::Load({&part, 1}, plan, ctx));

@@ -40,13 +40,15 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
   switch (kernel) {
     case Fp8GemmKernel::kSplit: {
       const Fp8GemmCut cut = CutFp8Gemm(args, multiprocessors);
-      return CudaStatus(LaunchFp8GemmSplit(KernelArgs(args), {cut.narrow, cut.splits}, stream),
-                        "Fp8Gemm");
+      return CudaStatus(
+          LaunchFp8GemmSplit(Fp8GemmProductArgs(args), {cut.narrow, cut.splits}, stream),
+          "Fp8Gemm");
     }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kSkinny:
-      return CudaStatus(LaunchFp8GemmSkinny(KernelArgs(args), multiprocessors, stream), "Fp8Gemm");
+      return CudaStatus(LaunchFp8GemmSkinny(Fp8GemmProductArgs(args), multiprocessors, stream),
+                        "Fp8Gemm");
     case Fp8GemmKernel::kTiles: {
       const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
       return CudaStatus(

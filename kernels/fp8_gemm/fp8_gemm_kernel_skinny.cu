@@ -1,16 +1,17 @@
 // Up to 8 tokens: y [T, N] = x [T, K] w [N, K]', E4M3, the weight going from memory to the tensor
 // cores without shared memory, as kernels/tile/skinny_gemm.cuh does it for bf16.
 //
-// Grid: a block for kRowTiles tiles of 16 outputs, K a multiple of 128. Its warps take pieces of 128
-// inputs in turn. A lane (g = lane / 4, t = lane % 4) loads 16 codes at inputs 16 t of rows g and
-// g + 8. Widened to f16, which is exact, each four of them are halves of a valid A fragment of
-// mma.m16n8k16 under a permutation of the inputs; x is loaded and widened by the same one. (There is
-// no mma of E4M3 on Hopper: the compiler would widen too, and add up by FADD.) kUnroll pieces are in
-// flight a warp, the first of them from before the dependency wait. Sums of 128 inputs are scaled and
-// added in f32. Bound by reading w.
+// Grid: a block for kRowTiles tiles of 16 outputs, K a multiple of 128. Its warps take pieces of
+// 128 inputs in turn. A lane (g = lane / 4, t = lane % 4) loads 16 codes at inputs 16 t of rows g
+// and g + 8. Widened to f16, which is exact, each four of them are halves of a valid A fragment of
+// mma.m16n8k16 under a permutation of the inputs; x is loaded and widened by the same one. (There
+// is no mma of E4M3 on Hopper: the compiler would widen too, and add up by FADD.) kUnroll pieces
+// are in flight a warp, the first of them from before the dependency wait. Sums of 128 inputs are
+// scaled and added in f32. Bound by reading w.
 #include <cuda_bf16.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -161,7 +162,7 @@ __device__ __forceinline__ void StoreSums(const Fp8GemmKernelArgs& args, int fir
       sum *= args.x_scale[token * args.x_scale_stride] *
              args.weight_scale[output * args.weight_scale_stride];
     }
-    Store(args, token, output, sum);
+    Store(args, token, output, WithAddends(args, token, output, sum));
   }
 }
 
@@ -213,8 +214,8 @@ cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, cudaStream_t stream) {
 cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
                                 cudaStream_t stream) {
   // The fastest of thirteen on an H200 (2026-11-30) at 1 and 8 tokens: 28672 x 4096, 4096 x 14336,
-  // 6144 x 4096 and 4096 x 4096; README.md has the table. Small blocks overlap their begins and ends
-  // where many come one after the other, long rows want the more warps.
+  // 6144 x 4096 and 4096 x 4096; README.md has the table. Small blocks overlap their begins and
+  // ends where many come one after the other, long rows want the more warps.
   const int tiles = (args.outputs + 15) / 16;
   if (tiles > 4 * multiprocessors) return LaunchWith<Shape<2, 4, 2, 4>>(args, stream);
   if (args.inputs >= 64 * kPiece) return LaunchWith<Shape<1, 16, 2, 2>>(args, stream);

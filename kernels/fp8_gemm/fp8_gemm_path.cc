@@ -23,10 +23,12 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability) {
   const bool rows_fit = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight);
   if (compute_capability < 80 || !rows_fit) return Fp8GemmKernel::kGeneric;
+  const bool blocks = args.scales == Fp8GemmScales::kBlocks;
+  const bool wgmma = compute_capability == 90 && (!blocks || RowsOn16Bytes(args.x_scale));
   const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
-  if (compute_capability >= 89 && skinny) return Fp8GemmKernel::kSkinny;
-  const bool scales_fit = args.scales != Fp8GemmScales::kBlocks || RowsOn16Bytes(args.x_scale);
-  if (compute_capability != 90 || !scales_fit) return Fp8GemmKernel::kMma;
+  // On Hopper kSkinny was measured with scales of vectors, kSplit with those of blocks.
+  if (compute_capability >= 89 && skinny && !(wgmma && blocks)) return Fp8GemmKernel::kSkinny;
+  if (!wgmma) return Fp8GemmKernel::kMma;
   if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }

@@ -327,11 +327,15 @@ Fp8GemmArgs Shaped(int64_t tokens, int64_t inputs, int64_t outputs) {
 }
 
 TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSplit);
+  Fp8GemmArgs vectors = Shaped(8, 256, 64);
+  vectors.scales = Fp8GemmScales::kVectors;
+  EXPECT_EQ(ChooseFp8Gemm(vectors, 90), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 89), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 90), Fp8GemmKernel::kSplit);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(68, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 89), Fp8GemmKernel::kMma);

@@ -109,6 +109,31 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Fp8Test,
                          ::testing::Values(MatrixShape{1, 1}, MatrixShape{3, 200},
                                            MatrixShape{128, 128}, MatrixShape{130, 257}));
 
+TEST(Fp8, RowsHaveScalesOfTheirOwn) {
+  const MatrixShape shape = {5, 147};
+  const Floats x = TestMatrix(shape, 3);
+  Bytes codes(x.size());
+  Floats scales(5), restored(x.size());
+  QuantizeFp8Rows(shape, x, absl::MakeSpan(codes), absl::MakeSpan(scales));
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const double amax = MaxIn(shape, x, {row, 0}, {1, shape.cols});
+    const auto scale = static_cast<float>(amax / 448);
+    ASSERT_EQ(scales[static_cast<size_t>(row)], scale);
+    const auto first = static_cast<size_t>(row * shape.cols),
+               cols = static_cast<size_t>(shape.cols);
+    const Bytes part(codes.begin() + row * shape.cols, codes.begin() + (row + 1) * shape.cols);
+    Bytes again(cols);
+    QuantizeFp8(absl::MakeConstSpan(x).subspan(first, cols), Fp8ScaleOf(static_cast<float>(amax)),
+                absl::MakeSpan(again));
+    EXPECT_EQ(again, part);
+    DequantizeFp8(part, scale, absl::MakeSpan(restored).subspan(first, cols));
+    for (size_t i = first; i < first + cols; ++i) {
+      ASSERT_EQ(codes[i], EncodeE4M3(static_cast<double>(x[i]) / static_cast<double>(scale)));
+      ASSERT_EQ(restored[i], kE4M3Values[codes[i]] * scale);
+    }
+  }
+}
+
 TEST(Fp8, ZerosGetTheSmallestNormalScale) {
   const Floats x(4, 0.0f);
   Bytes codes(4), e8m0(1);

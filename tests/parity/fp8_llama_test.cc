@@ -86,6 +86,18 @@ TEST_P(Fp8LlamaTest, ServedIsTheFormulas) {
   }
 }
 
+// Rank 0 adds those of o_proj and down_proj; the others are cut with their rows.
+TEST_P(Fp8LlamaTest, Biases) {
+  TinyLlamaShape shape = Shape();
+  shape.attention_bias = shape.mlp_bias = true;
+  const Fp8Llama llama = MakeFp8Llama(shape, GetParam(), "biased");
+  const std::vector<std::vector<double>> want = llama.twin.Logits(Prompt(40, 5));
+  for (const Way& way : {kWays[0], kWays[2]}) {
+    const Logits got = LogitsOf(llama.dir, way, Numerics::kServing);
+    EXPECT_LT(Rms(Difference(want, got)), kLost * Rms(want)) << way.name;
+  }
+}
+
 TEST_P(Fp8LlamaTest, MemoryIsTheCodes) {
   const TinyLlamaShape s = Shape();
   const Fp8Llama llama = MakeFp8Llama(s, GetParam(), "memory");

@@ -37,8 +37,8 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
 };
 
 // bf16 activations put one element of many on the other side of a rounding to FP8, and weights are
-// large and random here, so this is about what rounding to FP8 costs at all (fp8_llama_test: 0.16 to
-// 0.2 of the logits); a wrong scale or cut costs more than the logits themselves.
+// large and random here, so this is about what rounding to FP8 costs at all (fp8_llama_test: 0.16
+// to 0.2 of the logits); a wrong scale or cut costs more than the logits themselves.
 TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
   const Fp8Llama llama = Llama();
   const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);

@@ -237,6 +237,47 @@ TEST(Quantize, LlamaConfigs) {
   EXPECT_EQ(ct["config_groups"]["group_0"]["weights"]["strategy"], "tensor_group");
 }
 
+// Scales of outputs and of matrices: by their own largest magnitudes, under each spelling.
+TEST(Quantize, LlamaInOtherFormsOfFp8) {
+  const QuantizeModel model = TinyLlamaToQuantize();
+  const std::string input = model.Write("llama_fp8");
+  const std::string name = "model.layers.10.mlp.up_proj";
+  const Shape shape = model.shapes.at(name + ".weight");
+  const Floats& x = model.values.at(name + ".weight");
+  for (const QuantTarget target :
+       {QuantTarget::kFp8Ct, QuantTarget::kFp8CtTensor, QuantTarget::kFp8ModelOpt}) {
+    const Quantised out = Quantise(input, target);
+    const Reader reader(out.dir);
+    const TensorInfo& codes = reader.Get(name + ".weight");
+    const TensorInfo& scale = reader.Get(name + ".weight_scale");
+    const bool rows = target == QuantTarget::kFp8Ct;
+    const bool modelopt = target == QuantTarget::kFp8ModelOpt;
+    EXPECT_EQ(codes.dtype, FileDType::kF8E4M3);
+    EXPECT_EQ(scale.shape, rows ? (Shape{shape[0], 1}) : modelopt ? Shape{} : Shape{1});
+    for (int64_t row = 0; row < shape[0]; ++row) {
+      const float unit = Reader::F32At(scale, rows ? row : 0);
+      for (int64_t i = row * shape[1]; i < (row + 1) * shape[1]; ++i) {
+        const double restored = static_cast<double>(Reader::CodeAt(codes, i) * unit);
+        ASSERT_LE(std::fabs(restored - static_cast<double>(x[static_cast<size_t>(i)])),
+                  16 * static_cast<double>(unit) * 1.000001);
+      }
+    }
+    const Json config = out.config["quantization_config"];
+    EXPECT_EQ(config["quant_method"], modelopt ? "modelopt" : "compressed-tensors");
+    EXPECT_EQ(config["ignore"], Json::array({"lm_head"}));
+    EXPECT_LT(out.Error(name + ".weight").relative_rms(), 0.04);
+    if (!modelopt) continue;
+    EXPECT_EQ(config["quant_algo"], "FP8");
+    EXPECT_EQ(reader.F32(name + ".input_scale"), static_cast<float>(256.0 / 448));
+    const Json sibling = Json::parse(ReadText(out.dir + "/hf_quant_config.json"));
+    EXPECT_EQ(sibling["quantization"]["exclude_modules"], Json::array({"lm_head"}));
+  }
+  const std::string deepseek = TinyDeepseekToQuantize().Write("deepseek_fp8_ct");
+  const auto refused = QuantizeCheckpoint(
+      {.input = deepseek, .output = deepseek + ".refused", .target = QuantTarget::kFp8Ct});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(Quantize, Nvfp4SharesTheGlobalScaleOfFusedMatrices) {
   const Reader llama(
       Quantise(TinyLlamaToQuantize().Write("llama_shared"), QuantTarget::kNvfp4).dir);
