@@ -3,10 +3,10 @@
 //
 // The work is a line of units, each 128 outputs x 128 of K, tile by tile; block c of the grid, one
 // an SM, takes the c-th of equal parts of the line, so that all read the same amount of weights.
-//   warpgroups 0, 1  64 outputs each; tiles of 256 outputs have four such warpgroups
-//   next warp        producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
+//   warpgroups 0, 1  64 outputs each
+//   warp 8           producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
 //                    first ones are asked for before the step's inputs exist
-//   last warp        messenger: publishes a part of a tile, so that no consumer waits for a fence.
+//   warp 9           messenger: publishes a part of a tile, so that no consumer waits for a fence.
 //                    Of groups (kernels/fp8_grouped_gemm): finds the block's tiles
 // Where a tile is cut, the block with its head owns it. The others leave their sums in memory: a
 // block has at most one such part, and it is the first thing that it computes. The owner, whose
@@ -30,8 +30,7 @@
 
 namespace millrace::fp8_few {
 
-template <int kTokensOfTile, int kRing, bool kOfBlocks, typename WorkOfBlocks = Line,
-          int kOutputsOfTile = 128>
+template <int kTokensOfTile, int kRing, bool kOfBlocks, typename WorkOfBlocks = Line>
 struct Traits {
   using Work = WorkOfBlocks;
   static constexpr int kTokens = kTokensOfTile;
@@ -39,14 +38,13 @@ struct Traits {
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
 
   static constexpr int kDepth = 128;  // of K, a stage
-  static constexpr int kOutputs = kOutputsOfTile;
-  static_assert(!Work::kCuts || kOutputs == 128, "Barrier and Params know two warpgroups");
-  static constexpr int kConsumers = 2 * kOutputs;
+  static constexpr int kOutputs = 128;
+  static constexpr int kConsumers = 256;
   static constexpr int kThreads = kConsumers + 64;
   static constexpr int kSums = kTokens / 2;  // a thread
   // Scales of x that a stage loads: boxes begin on 16 bytes, a group's tokens anywhere.
   static constexpr int kScaleBox = kTokens + (Work::kGroups ? 4 : 0);
-  static constexpr int kBlocksPerSm = kTokens <= 64 && kOutputs == 128 ? 2 : 1;
+  static constexpr int kBlocksPerSm = kTokens <= 64 ? 2 : 1;
 
   struct Smem {
     alignas(1024) uint8_t w[kStages][kOutputs * kDepth];
@@ -163,10 +161,8 @@ class Consumer {
  private:
   __device__ __forceinline__ float WeightScale(const Piece& piece, int k) const {
     if constexpr (!T::kBlocks) return 1;
-    int row = piece.output / 128;
-    if constexpr (T::kOutputs > 128) row = min(row + wg_ / 2, (args_.outputs - 1) / 128);
     return __ldg(args_.weight_scale + piece.group * args_.weight_scale_group_stride +
-                 row * args_.weight_scale_stride + k);
+                 piece.output / 128 * args_.weight_scale_stride + k);
   }
 
   __device__ __forceinline__ void Multiply(int stage, float (&part)[T::kSums]) const {

@@ -11,20 +11,23 @@ namespace millrace::fp8_few {
 template <typename T>
 cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   using fp8_maps::Codes;
-  using fp8_maps::MakeMap;
   EncodeTiled encode = nullptr;
   cudaError_t error = FindEncoder(encode);
   if (error != cudaSuccess) return error;
+  const auto make = [&](fp8_maps::Matrix matrix, CUtensorMap& map) {
+    // Of groups, whose weights come to more, boxes' own lines were faster
+    // (kernels/fp8_grouped_gemm/README.md).
+    if constexpr (T::Work::kGroups) matrix.promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+    return fp8_maps::MakeMap(encode, matrix, map);
+  };
   const int64_t weight_rows = int64_t{a.groups - 1} * a.weight_group_rows + a.outputs;
-  error =
-      MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kOutputs), maps.w);
+  error = make(Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kOutputs), maps.w);
   if (error != cudaSuccess) return error;
-  error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
+  error = make(Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
   if (error != cudaSuccess || !a.blocks) return error;
   const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
-  return MakeMap(
-      encode, fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kScaleBox),
-      maps.x_scale);
+  return make(fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kScaleBox),
+              maps.x_scale);
 }
 
 template <typename T>

@@ -15,6 +15,8 @@ struct Matrix {
   int64_t rows, cols, stride;
   int box_rows, box_cols;
   CUtensorMapSwizzle swizzle;
+  // What L2 fetches at least where a box misses it.
+  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 };
 
 inline cudaError_t MakeMap(EncodeTiled encode, const Matrix& m, CUtensorMap& map) {
@@ -23,10 +25,9 @@ inline cudaError_t MakeMap(EncodeTiled encode, const Matrix& m, CUtensorMap& map
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(m.box_cols),
                              static_cast<cuuint32_t>(m.box_rows)};
   const cuuint32_t steps[2] = {1, 1};
-  const CUresult result =
-      encode(&map, m.type, 2, const_cast<void*>(m.data), size, stride, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, m.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, m.type, 2, const_cast<void*>(m.data), size, stride, box,
+                                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE, m.swizzle, m.promotion,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
