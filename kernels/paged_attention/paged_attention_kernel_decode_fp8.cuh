@@ -14,7 +14,7 @@
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_DECODE_FP8_CUH_
 
 #include "kernels/paged_attention/paged_attention_kernel_decode_traits.cuh"
-#include "kernels/ptx/e4m3.cuh"
+#include "kernels/ptx/fp8.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 

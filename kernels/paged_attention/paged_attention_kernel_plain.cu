@@ -3,7 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
-#include "kernels/ptx/e4m3.cuh"
+#include "kernels/ptx/fp8.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 

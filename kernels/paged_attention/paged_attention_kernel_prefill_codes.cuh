@@ -5,7 +5,7 @@
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_PREFILL_CODES_CUH_
 
 #include "kernels/paged_attention/paged_attention_kernel_prefill_load.cuh"
-#include "kernels/ptx/e4m3.cuh"
+#include "kernels/ptx/fp8.cuh"
 
 namespace millrace::prefill {
 

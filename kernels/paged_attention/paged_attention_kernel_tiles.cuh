@@ -8,7 +8,7 @@
 
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
 #include "kernels/ptx/copy_async.cuh"
-#include "kernels/ptx/e4m3.cuh"
+#include "kernels/ptx/fp8.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/pdl.cuh"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/ptx/e4m3.cuh"
+#include "kernels/ptx/fp8.cuh"
 
 namespace millrace {
 

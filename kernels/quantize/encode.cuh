@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cstdint>
 
+#include "kernels/ptx/fp8.cuh"
 #include "kernels/ptx/vector.cuh"
 #include "kernels/quantize/code_args.h"
 
@@ -75,16 +76,9 @@ __device__ __forceinline__ float InverseOf(float scale) {
   return __fmaf_rn(near, __fmaf_rn(-scale, near, 1.0f), near);
 }
 
-// Two codes, `low` in the low byte. NaN becomes 0x7f.
 template <bool kE5M2>
 __device__ __forceinline__ uint32_t EncodePair(float low, float high) {
-  uint16_t codes;
-  if constexpr (kE5M2) {
-    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  }
-  return codes;
+  return kE5M2 ? EncodeE5M2Pair(low, high) : EncodeE4M3Pair(low, high);
 }
 
 template <bool kE5M2>
