@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/lowp/small_float.h"
+#include "kernels/quantize/testing.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rms_norm_quantize/rms_norm_quantize_cases.h"
 #include "kernels/testing/guarded_tensor.h"
@@ -16,40 +17,15 @@ namespace {
 
 using Values = std::vector<double>;
 
-// How a call quantises.
-struct Form {
-  QuantizeUnit unit;
-  QuantizeScale rounding;
-  QuantizeFormat format;
-};
-constexpr Form kForms[] = {
-    {QuantizeUnit::kGroup, QuantizeScale::kF32, QuantizeFormat::kE4M3},
-    {QuantizeUnit::kGroup, QuantizeScale::kPowerOfTwo, QuantizeFormat::kE5M2},
-    {QuantizeUnit::kToken, QuantizeScale::kF32, QuantizeFormat::kE4M3},
-    {QuantizeUnit::kToken, QuantizeScale::kPowerOfTwo, QuantizeFormat::kE5M2},
-    {QuantizeUnit::kTensor, QuantizeScale::kGiven, QuantizeFormat::kE4M3},
-};
-
-// Scales as `form` has them, a given one set.
-GuardedTensor ScaleOf(Device& device, const RmsNormQuantizeCase& c, const Form& form) {
-  std::vector<int64_t> shape = {1};
-  if (form.unit == QuantizeUnit::kToken) shape = {c.tokens};
-  if (form.unit == QuantizeUnit::kGroup) shape = {(c.size + 127) / 128, c.tokens};
-  GuardedTensor scale(device, DType::kF32, shape,
-                      form.unit == QuantizeUnit::kGroup ? c.row_padding : 0);
-  if (form.rounding == QuantizeScale::kGiven) scale.SetAll(0.0123);
-  return scale;
-}
-
 struct Tensors {
   Tensors(Device& device, const RmsNormQuantizeCase& c, DType dtype, DType weight_dtype,
-          const Form& f)
+          const QuantizeForm& f)
       : x(device, dtype, {c.tokens, c.size}, c.row_padding),
         residual(device, dtype, {c.tokens, c.size}, c.row_padding),
         weight(device, weight_dtype, {c.size}),
         y(device, dtype, {c.tokens, c.size}, c.row_padding),
         codes(device, DType::kU8, {c.tokens, c.size}, c.row_padding),
-        scale(ScaleOf(device, c, f)),
+        scale(QuantizeScales(device, f, c.tokens, c.size, c.row_padding)),
         form(f) {
     TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.size));
     x.SetNormal(rng);
@@ -77,14 +53,14 @@ struct Tensors {
   }
 
   GuardedTensor x, residual, weight, y, codes, scale;
-  Form form;
+  QuantizeForm form;
 };
 
 class RmsNormQuantizeTest : public OpTest {
  protected:
   // The same bits as the two ops, with and without y.
-  void Check(const RmsNormQuantizeCase& c, DType dtype, DType weight_dtype, const Form& form,
-             bool with_residual) {
+  void Check(const RmsNormQuantizeCase& c, DType dtype, DType weight_dtype,
+             const QuantizeForm& form, bool with_residual) {
     SCOPED_TRACE(testing::Message()
                  << c.tokens << "x" << c.size << " x " << DTypeName(dtype) << " weight "
                  << DTypeName(weight_dtype) << " residual " << with_residual << " unit "
@@ -117,13 +93,13 @@ class RmsNormQuantizeTest : public OpTest {
 
 TEST_P(RmsNormQuantizeTest, GivesTheBitsOfTheTwoOps) {
   for (const RmsNormQuantizeCase& c : kRmsNormQuantizeCases) {
-    for (const Form& form : kForms) {
+    for (const QuantizeForm& form : kQuantizeForms) {
       for (bool with_residual : {false, true}) {
         Check(c, DType::kBF16, DType::kBF16, form, with_residual);
       }
     }
-    Check(c, DType::kF32, DType::kBF16, kForms[0], true);
-    Check(c, DType::kBF16, DType::kF32, kForms[2], false);
+    Check(c, DType::kF32, DType::kBF16, kQuantizeForms[0], true);
+    Check(c, DType::kBF16, DType::kF32, kQuantizeForms[2], false);
   }
 }
 
@@ -131,7 +107,7 @@ TEST_P(RmsNormQuantizeTest, GivesTheBitsOfTheTwoOps) {
 // subnormal codes, and the rounding of y, 2^-9.
 TEST_P(RmsNormQuantizeTest, AgreesWithTheFormula) {
   for (const RmsNormQuantizeCase& c : {RmsNormQuantizeCase{5, 4096, 0}, {3, 300, 8}}) {
-    const Tensors t(device(), c, DType::kBF16, DType::kBF16, kForms[0]);
+    const Tensors t(device(), c, DType::kBF16, DType::kBF16, kQuantizeForms[0]);
     ASSERT_TRUE(RmsNormQuantize(ctx(), t.Args(false, false)).ok());
     const Values x = t.x.Get(), weight = t.weight.Get(), codes = t.codes.Get();
     const Values scales = t.scale.Get();
@@ -154,8 +130,8 @@ TEST_P(RmsNormQuantizeTest, AgreesWithTheFormula) {
 
 TEST_P(RmsNormQuantizeTest, EpsMatters) {
   const RmsNormQuantizeCase c = {2, 256, 0};
-  const Tensors small(device(), c, DType::kBF16, DType::kBF16, kForms[2]);
-  const Tensors large(device(), c, DType::kBF16, DType::kBF16, kForms[2]);
+  const Tensors small(device(), c, DType::kBF16, DType::kBF16, kQuantizeForms[2]);
+  const Tensors large(device(), c, DType::kBF16, DType::kBF16, kQuantizeForms[2]);
   RmsNormQuantizeArgs args = large.Args(false, false);
   args.eps = 10;
   ASSERT_TRUE(RmsNormQuantize(ctx(), small.Args(false, false)).ok());
@@ -165,7 +141,7 @@ TEST_P(RmsNormQuantizeTest, EpsMatters) {
 
 TEST_P(RmsNormQuantizeTest, WorksInPlaceAndTwiceTheSame) {
   const RmsNormQuantizeCase c = {9, 4096, 0};
-  const Tensors t(device(), c, DType::kBF16, DType::kBF16, kForms[0]);
+  const Tensors t(device(), c, DType::kBF16, DType::kBF16, kQuantizeForms[0]);
   ASSERT_TRUE(RmsNormQuantize(ctx(), t.Args(false, false)).ok());
   const std::vector<uint8_t> codes = t.codes.GetBytes(), scale = t.scale.GetBytes();
   RmsNormQuantizeArgs args = t.Args(false, false);
@@ -177,7 +153,7 @@ TEST_P(RmsNormQuantizeTest, WorksInPlaceAndTwiceTheSame) {
 
 TEST_P(RmsNormQuantizeTest, RefusesWhatDoesNotFit) {
   const RmsNormQuantizeCase c = {3, 130, 0};
-  const Tensors t(device(), c, DType::kBF16, DType::kBF16, kForms[0]);
+  const Tensors t(device(), c, DType::kBF16, DType::kBF16, kQuantizeForms[0]);
   const auto refusal = [&](const RmsNormQuantizeArgs& args) {
     return std::string(RmsNormQuantize(ctx(), args).message());
   };

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/lowp/small_float.h"
+#include "kernels/quantize/testing.h"
 #include "kernels/swiglu/swiglu.h"
 #include "kernels/swiglu_quantize/swiglu_quantize_cases.h"
 #include "kernels/testing/guarded_tensor.h"
@@ -17,36 +18,11 @@ namespace {
 
 using Values = std::vector<double>;
 
-// How a call quantises.
-struct Form {
-  QuantizeUnit unit;
-  QuantizeScale rounding;
-  QuantizeFormat format;
-};
-constexpr Form kForms[] = {
-    {QuantizeUnit::kGroup, QuantizeScale::kF32, QuantizeFormat::kE4M3},
-    {QuantizeUnit::kGroup, QuantizeScale::kPowerOfTwo, QuantizeFormat::kE5M2},
-    {QuantizeUnit::kToken, QuantizeScale::kF32, QuantizeFormat::kE4M3},
-    {QuantizeUnit::kToken, QuantizeScale::kPowerOfTwo, QuantizeFormat::kE5M2},
-    {QuantizeUnit::kTensor, QuantizeScale::kGiven, QuantizeFormat::kE4M3},
-};
-
-// Scales as `form` has them, a given one set.
-GuardedTensor ScaleOf(Device& device, const SwigluQuantizeCase& c, const Form& form) {
-  std::vector<int64_t> shape = {1};
-  if (form.unit == QuantizeUnit::kToken) shape = {c.tokens};
-  if (form.unit == QuantizeUnit::kGroup) shape = {(c.size + 127) / 128, c.tokens};
-  GuardedTensor scale(device, DType::kF32, shape,
-                      form.unit == QuantizeUnit::kGroup ? c.row_padding : 0);
-  if (form.rounding == QuantizeScale::kGiven) scale.SetAll(0.0123);
-  return scale;
-}
-
 struct Tensors {
-  Tensors(Device& device, const SwigluQuantizeCase& c, DType dtype, const Form& f)
+  Tensors(Device& device, const SwigluQuantizeCase& c, DType dtype, const QuantizeForm& f)
       : x(device, dtype, {c.tokens, 2 * c.size}, c.row_padding),
         codes(device, DType::kU8, {c.tokens, c.size}, c.row_padding),
-        scale(ScaleOf(device, c, f)),
+        scale(QuantizeScales(device, f, c.tokens, c.size, c.row_padding)),
         form(f),
         block(c.block),
         limit(c.limit) {
@@ -66,7 +42,7 @@ struct Tensors {
   }
 
   GuardedTensor x, codes, scale;
-  Form form;
+  QuantizeForm form;
   int64_t block;
   float limit;
 };
@@ -74,7 +50,7 @@ struct Tensors {
 class SwigluQuantizeTest : public OpTest {
  protected:
   // The same bits as the two ops.
-  void Check(const SwigluQuantizeCase& c, DType dtype, const Form& form) {
+  void Check(const SwigluQuantizeCase& c, DType dtype, const QuantizeForm& form) {
     SCOPED_TRACE(testing::Message() << c.tokens << "x" << c.size << " in " << c.block << " x "
                                     << DTypeName(dtype) << " unit " << static_cast<int>(form.unit)
                                     << " rounding " << static_cast<int>(form.rounding));
@@ -101,8 +77,8 @@ class SwigluQuantizeTest : public OpTest {
 
 TEST_P(SwigluQuantizeTest, GivesTheBitsOfTheTwoOps) {
   for (const SwigluQuantizeCase& c : kSwigluQuantizeCases) {
-    for (const Form& form : kForms) Check(c, DType::kBF16, form);
-    Check(c, DType::kF32, kForms[0]);
+    for (const QuantizeForm& form : kQuantizeForms) Check(c, DType::kBF16, form);
+    Check(c, DType::kF32, kQuantizeForms[0]);
   }
 }
 
@@ -110,7 +86,7 @@ TEST_P(SwigluQuantizeTest, GivesTheBitsOfTheTwoOps) {
 // subnormal codes, and the rounding of y, 2^-9.
 TEST_P(SwigluQuantizeTest, AgreesWithTheFormula) {
   const SwigluQuantizeCase c = {5, 1040, 0, 8, 4};
-  const Tensors t(device(), c, DType::kBF16, kForms[0]);
+  const Tensors t(device(), c, DType::kBF16, kQuantizeForms[0]);
   ASSERT_TRUE(SwigluQuantize(ctx(), t.Args()).ok());
   const Values x = t.x.Get(), codes = t.codes.Get(), scales = t.scale.Get();
   for (int64_t token = 0; token < c.tokens; ++token) {
@@ -129,7 +105,7 @@ TEST_P(SwigluQuantizeTest, AgreesWithTheFormula) {
 }
 
 TEST_P(SwigluQuantizeTest, TwiceTheSame) {
-  const Tensors t(device(), {37, 1024, 0}, DType::kBF16, kForms[2]);
+  const Tensors t(device(), {37, 1024, 0}, DType::kBF16, kQuantizeForms[2]);
   ASSERT_TRUE(SwigluQuantize(ctx(), t.Args()).ok());
   const std::vector<uint8_t> codes = t.codes.GetBytes();
   ASSERT_TRUE(SwigluQuantize(ctx(), t.Args()).ok());
@@ -137,7 +113,7 @@ TEST_P(SwigluQuantizeTest, TwiceTheSame) {
 }
 
 TEST_P(SwigluQuantizeTest, RefusesWhatDoesNotFit) {
-  const Tensors t(device(), {3, 130, 0}, DType::kBF16, kForms[0]);
+  const Tensors t(device(), {3, 130, 0}, DType::kBF16, kQuantizeForms[0]);
   const auto refusal = [&](const SwigluQuantizeArgs& args) {
     return std::string(SwigluQuantize(ctx(), args).message());
   };
