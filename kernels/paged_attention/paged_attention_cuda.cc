@@ -108,8 +108,11 @@ cudaError_t RunDecode(const PagedAttentionCall& call, PagedAttentionKernelArgs a
   if (PagedDecodeTakes(args)) {
     const bool large = PagedAttentionLargeBlocks(
         plan.target, plan.shape, static_cast<int64_t>(plan.kv_len.size()), args.tile_rows);
-    return IsFp8(call) ? LaunchPagedDecodeFp8(args, large, stream)
-                       : LaunchPagedDecode(args, large, stream);
+    if (IsFp8(call)) return LaunchPagedDecodeFp8(args, large, stream);
+    if (large && plan.target.compute_capability == 90 && args.head_dim == 128) {
+      return LaunchPagedDecodeFew(args, call.args.k_cache.dim(0), stream);
+    }
+    return LaunchPagedDecode(args, large, stream);
   }
   return RunTiles(call, args, stream);
 }

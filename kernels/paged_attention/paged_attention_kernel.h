@@ -38,7 +38,7 @@ struct PagedAttentionKernelArgs {
   int32_t group = 0;  // query heads of a kv head
   int32_t head_dim = 0;
   int32_t tile_rows = 0;  // of the partial results
-  // Set by LaunchPagedDecode.
+  // Set by the launches of decode.
   uint32_t k_page_bytes = 0, v_page_bytes = 0;
   uint32_t pieces_per_page = 0;   // of 16 keys
   uint32_t piece_reciprocal = 0;  // of pieces_per_page, in units of 2^-31, rounded up
@@ -63,6 +63,10 @@ constexpr bool PagedDecodeTakes(const PagedAttentionKernelArgs& args) {
 cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, bool large_blocks,
                               cudaStream_t stream);
 cudaError_t LaunchPagedDecodeFp8(const PagedAttentionKernelArgs& args, bool large_blocks,
+                                 cudaStream_t stream);
+
+// As LaunchPagedDecode with large blocks, on sm_90; bf16, head size 128. `pages`: of the cache.
+cudaError_t LaunchPagedDecodeFew(const PagedAttentionKernelArgs& args, int64_t pages,
                                  cudaStream_t stream);
 
 // The same for tiles of up to 64 rows and any page size and head size (a multiple of 8, up to 256).

@@ -80,13 +80,15 @@ __device__ __forceinline__ PartialTile PartOf(const PagedAttentionKernelArgs& ar
   return {sums, reinterpret_cast<float2*>(sums + args.tile_rows * args.head_dim)};
 }
 
-// Adds 1 and returns what was there. What this block wrote before a barrier ahead of this is seen
-// by who counts later; what earlier ones wrote is seen after a barrier behind it.
-__device__ __forceinline__ int32_t CountArrival(int32_t* count) {
+constexpr int kMaxParts = 128;
+
+// Adds `by` and returns what was there. What this block wrote before a barrier ahead of this is
+// seen by who counts later; what earlier ones wrote is seen after a barrier behind it.
+__device__ __forceinline__ int32_t CountArrival(int32_t* count, int32_t by = 1) {
   int32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
                : "=r"(before)
-               : "l"(count)
+               : "l"(count), "r"(by)
                : "memory");
   return before;
 }
@@ -105,8 +107,6 @@ __device__ __forceinline__ bool IsLastPart(const PagedAttentionKernelArgs& args,
   __syncthreads();
   return last;
 }
-
-constexpr int kMaxParts = 128;
 
 // Writes the tile's output from its parts, taken in order. A warp takes a row: its lanes first
 // weigh a part each, then sum four elements each.

@@ -20,9 +20,10 @@ struct Spread {
   int64_t wave = 0;          // blocks that run at once
   int64_t overhead = 0;      // of a block, in chunks
   int64_t least_chunks = 0;  // of a block
+  int64_t waves = 0;         // that splitting aims at, at most
 };
 
-// That splitting aims at: more make the end more even and the partial results larger.
+// More make the end more even and the partial results larger.
 constexpr int64_t kMostWaves = 2;
 
 // For the kernels' blocks of a multiprocessor, see decode::Traits and PagedTiles.
@@ -30,11 +31,15 @@ Spread SpreadOf(const PagedAttentionTarget& target, const PagedAttentionShape& s
                 int32_t tile_rows, bool large_blocks) {
   const int64_t sms = target.multiprocessors;
   const bool wide = shape.head_dim > 128;
-  if (large_blocks) return {.wave = sms, .overhead = 24, .least_chunks = 8};
+  // One wave: the next call's blocks start once all of this one's have, and have room beside them.
+  if (large_blocks) return {.wave = sms, .overhead = 24, .least_chunks = 8, .waves = 1};
   if (tile_rows > kAttentionSmallTileRows) {
-    return {.wave = sms * (wide ? 1 : 2), .overhead = 12, .least_chunks = 16};
+    return {.wave = sms * (wide ? 1 : 2), .overhead = 12, .least_chunks = 16, .waves = kMostWaves};
   }
-  return {.wave = sms * (wide || tile_rows > 8 ? 2 : 3), .overhead = 6, .least_chunks = 4};
+  return {.wave = sms * (wide || tile_rows > 8 ? 2 : 3),
+          .overhead = 6,
+          .least_chunks = 4,
+          .waves = kMostWaves};
 }
 
 int64_t Chunks(const PagedAttentionWork& tile) {
@@ -69,10 +74,10 @@ int64_t PartChunks(const std::vector<PagedAttentionWork>& tiles, const Spread& s
                    int64_t heads) {
   int64_t total = 0;
   for (const PagedAttentionWork& tile : tiles) total += Chunks(tile) * heads;
-  const int64_t least = std::max(spread.least_chunks, CeilDiv(total, spread.wave * kMostWaves));
+  const int64_t least = std::max(spread.least_chunks, CeilDiv(total, spread.wave * spread.waves));
   const int64_t uncut = CeilDiv(static_cast<int64_t>(tiles.size()) * heads, spread.wave);
   int64_t best = 0, best_time = 0;
-  for (int64_t waves = uncut; waves < uncut + kMostWaves; ++waves) {
+  for (int64_t waves = uncut; waves < uncut + spread.waves; ++waves) {
     const int64_t room = waves * spread.wave;
     int64_t blocks = 0;
     const int64_t part =
@@ -138,6 +143,8 @@ int32_t DecodeCapacity(const PagedAttentionTarget& target, const PagedAttentionS
   if (queries == 0) return 0;
   const int32_t rows = PagedAttentionDecodeTileRows(shape, queries);
   const bool large = PagedAttentionLargeBlocks(target, shape, sequences, rows);
+  // One wave, of which no tile is left out.
+  if (large) return target.multiprocessors / shape.kv_heads;
   const int64_t tiles = sequences * CeilDiv(queries, TileQueries(shape, rows));
   return static_cast<int32_t>(tiles +
                               MaxSlots(SpreadOf(target, shape, rows, large), shape.kv_heads));

@@ -141,6 +141,22 @@ TEST(PlanPagedAttentionTest, LayoutOfDecodeDoesNotDependOnLengths) {
   EXPECT_EQ(a.layout.bytes, b.layout.bytes);
 }
 
+// Blocks that have a multiprocessor each do not wait for one another, whatever the lengths.
+TEST(PlanPagedAttentionTest, FewSequencesAreOneWave) {
+  const std::vector<int32_t> keys[] = {
+      {32768}, {1}, {131072, 17}, {900, 5, 40000, 2000, 1, 1, 333, 4096}};
+  for (const std::vector<int32_t>& lengths : keys) {
+    std::vector<int32_t> starts = {0};
+    for (size_t b = 0; b < lengths.size(); ++b) starts.push_back(static_cast<int32_t>(b) + 1);
+    PagedAttentionPlan plan;
+    ASSERT_TRUE(PlanPagedAttention({32, 8, 128}, kH200, starts, lengths, plan).ok());
+    EXPECT_EQ(plan.layout.decode_items, 132 / 8);
+    EXPECT_LE(plan.decode.size(), size_t{132 / 8});
+    ExpectCoveredOnce(plan);
+    ExpectSlotsApart(plan, plan.decode);
+  }
+}
+
 // Every query of the sequences that are not decoded lies in one tile of sm_90's kernel.
 TEST(PlanPagedAttentionTest, HopperTilesCoverPrefillOnce) {
   const PagedAttentionShape shape{32, 8, 128};

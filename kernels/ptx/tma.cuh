@@ -72,6 +72,16 @@ __device__ __forceinline__ void LoadBox4(void* to, const CUtensorMap& map, uint6
       : "memory");
 }
 
+// The box at (0, y, 0, z, w).
+__device__ __forceinline__ void LoadBox5(void* to, const CUtensorMap& map, uint64_t* barrier,
+                                         int3 at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(SharedAddress(to)),
+      "l"(&map), "r"(SharedAddress(barrier)), "r"(0), "r"(at.x), "r"(at.y), "r"(at.z)
+      : "memory");
+}
+
 // From shared memory into the tensor; what lies outside it is not written. Before it, whoever wrote
 // `from` calls FenceSharedForAsync(), and a barrier tells this thread. Stores of one thread between
 // two StoreCommit() form a group.
