@@ -141,7 +141,8 @@ struct Widener {
   __device__ void Run() {
     for (;;) {
       Wait(&smem.codes_full[codes.index], codes.parity);
-      const int rows = smem.rows[codes.index];
+      // By the lane that arrives at codes_empty: racecheck does not follow __syncwarp to it.
+      const int rows = __shfl_sync(~0u, threadIdx.x % 32 == 0 ? smem.rows[codes.index] : 0, 0);
       if (rows < 0) return;
       Wait(&smem.empty[ring.index], ring.parity ^ 1);
       const uint32_t from = SharedAddress(smem.codes[codes.index]);

@@ -106,6 +106,7 @@ for program in $(programs _test); do
     [[ $(cat "$cell") == FAILED ]] || continue
     failed=1
     echo "--- $(basename "$cell")"
+    grep -n -m 30 -E '^=========|: Failure|\[  (FAILED|SKIPPED) ' "$cell.log"
     tail -n 25 "$cell.log"
   done
 done
