@@ -9,6 +9,7 @@
 
 #include "kernels/bench/bench_probes.h"
 #include "kernels/core/check.h"
+#include "kernels/cpu/isa_choice.h"
 
 namespace millrace {
 namespace {
@@ -20,15 +21,7 @@ double Seconds(Clock::time_point since) {
 }
 
 const BenchProbes& ProbesFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kBenchProbesAvx512;
-    case CpuIsa::kAvx2:
-      return kBenchProbesAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kBenchProbesScalar;
+  return ForIsa(isa, kBenchProbesScalar, kBenchProbesAvx2, kBenchProbesAvx512);
 }
 
 void PrintCpuRow(const std::string& name, const BenchWork& work, const BenchTime& time,

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/embedding/embedding_impl.h"
@@ -8,12 +9,6 @@
 
 namespace millrace {
 namespace {
-
-// Whether every row starts on 16 bytes.
-bool RowsAligned(const TensorView& t) {
-  const bool stride = t.dim(0) <= 1 || t.stride(0) % 8 == 0;
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && stride;
-}
 
 EmbeddingVariant ChooseVariant(const EmbeddingArgs& args) {
   if (args.table.dtype == DType::kF32) {

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
 
 namespace millrace {
@@ -11,20 +12,15 @@ constexpr int64_t kFewTokens = 128;
 constexpr int64_t kSplitTokens = 64;
 constexpr int64_t kSkinnyTokens = 8;
 
-bool RowsOn16Bytes(const TensorView& t) {
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
-         (t.dim(0) <= 1 || t.stride(0) * DTypeBytes(t.dtype) % 16 == 0);
-}
-
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability) {
-  const bool rows_fit = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight);
+  const bool rows_fit = args.x.dim(1) > 0 && RowsAligned(args.x) && RowsAligned(args.weight);
   if (compute_capability < 80 || !rows_fit) return Fp8GemmKernel::kGeneric;
   const bool blocks = args.scales == Fp8GemmScales::kBlocks;
-  const bool wgmma = compute_capability == 90 && (!blocks || RowsOn16Bytes(args.x_scale));
+  const bool wgmma = compute_capability == 90 && (!blocks || RowsAligned(args.x_scale));
   const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
   // On Hopper kSkinny was measured with scales of vectors, kSplit with those of blocks.
   if (compute_capability >= 89 && skinny && !(wgmma && blocks)) return Fp8GemmKernel::kSkinny;

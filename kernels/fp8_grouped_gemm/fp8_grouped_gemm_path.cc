@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/fp8_grouped_gemm/fp8_grouped_gemm_impl.h"
 
 namespace millrace {
@@ -7,12 +8,6 @@ namespace {
 
 // Most rows a group that the kernel for few is expected to be faster for.
 constexpr int64_t kFewRows = 64;
-
-bool RowsOn16Bytes(const TensorView& t) {
-  const int64_t bytes = DTypeBytes(t.dtype);
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
-         (t.dim(t.rank - 2) <= 1 || t.stride(t.rank - 2) * bytes % 16 == 0);
-}
 
 // Whether one matrix of all groups' rows has every group's weight.
 bool GroupsInRows(const TensorView& weight) {
@@ -28,8 +23,8 @@ int64_t ExpectedRows(const Fp8GroupedGemmArgs& args) {
 
 Fp8GroupedGemmKernel ChooseFp8GroupedGemm(const Fp8GroupedGemmArgs& args,
                                           int32_t compute_capability) {
-  const bool fits = args.x.dim(1) > 0 && RowsOn16Bytes(args.x) && RowsOn16Bytes(args.weight) &&
-                    RowsOn16Bytes(args.x_scale) && GroupsInRows(args.weight);
+  const bool fits = args.x.dim(1) > 0 && RowsAligned(args.x) && RowsAligned(args.weight) &&
+                    RowsAligned(args.x_scale) && GroupsInRows(args.weight);
   if (compute_capability != 90 || !fits) return Fp8GroupedGemmKernel::kGeneric;
   return ExpectedRows(args) <= kFewRows ? Fp8GroupedGemmKernel::kFew : Fp8GroupedGemmKernel::kTiles;
 }

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_device_impl.h"
 #include "kernels/cuda/cuda_status.h"
@@ -9,16 +10,10 @@
 #include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
-namespace {
-
-bool RowsOn16Bytes(const TensorView& t) {
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 && (t.dim(0) <= 1 || t.stride(0) % 8 == 0);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status GateUpCuda(const OpContext& ctx, const GateUpArgs& args) {
-  if (!RowsOn16Bytes(args.x) || !RowsOn16Bytes(args.weight)) {
+  if (!RowsAligned(args.x) || !RowsAligned(args.weight)) {
     return absl::UnimplementedError("GateUp: rows of x and weight must start on 16 bytes");
   }
   if (args.weight.dim(0) > std::numeric_limits<int32_t>::max() ||

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/core/status.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/index_select/index_select_cpu_scores.h"
 #include "kernels/index_select/index_select_impl.h"
@@ -18,15 +19,7 @@ namespace {
 constexpr int64_t kUnitEntries = 256;
 
 const IndexKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kIndexAvx512;
-    case CpuIsa::kAvx2:
-      return kIndexAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kIndexScalar;
+  return ForIsa(isa, kIndexScalar, kIndexAvx2, kIndexAvx512);
 }
 
 float ValueAt(const TensorView& t, int64_t offset) {

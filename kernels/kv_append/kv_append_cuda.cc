@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/kv_append/kv_append_impl.h"
@@ -10,14 +11,6 @@
 namespace millrace {
 namespace {
 
-// Whether every innermost row starts on eight elements' worth of bytes: 16 of bf16, 8 of codes.
-bool RowsAligned(const TensorView& t) {
-  bool aligned =
-      reinterpret_cast<uintptr_t>(t.data) % static_cast<size_t>(8 * DTypeBytes(t.dtype)) == 0;
-  for (int i = 0; i + 1 < t.rank; ++i) aligned = aligned && t.stride(i) % 8 == 0;
-  return aligned;
-}
-
 KvAppendVariant ChooseVariant(const KvAppendArgs& args) {
   const bool to_f32 = args.k_cache.dtype == DType::kF32;
   const bool to_codes = args.k_cache.dtype == DType::kU8;
@@ -26,8 +19,8 @@ KvAppendVariant ChooseVariant(const KvAppendArgs& args) {
     return to_f32 ? KvAppendVariant::kF32 : KvAppendVariant::kF32Bf16;
   }
   if (to_f32) return KvAppendVariant::kBf16F32;
-  const bool aligned = args.k.dim(2) % 8 == 0 && RowsAligned(args.k) && RowsAligned(args.v) &&
-                       RowsAligned(args.k_cache) && RowsAligned(args.v_cache);
+  const bool aligned = args.k.dim(2) % 8 == 0 && RowsOfEights(args.k) && RowsOfEights(args.v) &&
+                       RowsOfEights(args.k_cache) && RowsOfEights(args.v_cache);
   if (to_codes) return aligned ? KvAppendVariant::kBf16E4M3Vector : KvAppendVariant::kBf16E4M3;
   return aligned ? KvAppendVariant::kBf16Vector : KvAppendVariant::kBf16;
 }

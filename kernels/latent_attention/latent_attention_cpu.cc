@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "kernels/core/status.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/latent_attention/latent_attention_cpu_tile.h"
 #include "kernels/latent_attention/latent_attention_impl.h"
@@ -15,15 +16,7 @@ namespace {
 constexpr int64_t kMinTileHeads = 16;
 
 const LatentKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kLatentAvx512;
-    case CpuIsa::kAvx2:
-      return kLatentAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kLatentScalar;
+  return ForIsa(isa, kLatentScalar, kLatentAvx2, kLatentAvx512);
 }
 
 char* Element(const TensorView& t, int64_t i, int64_t j) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/core/status.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/linear/linear_impl.h"
 
@@ -35,15 +36,7 @@ int64_t MostTokensOfBlock(int64_t padded_inputs) {
 }
 
 const LinearKernels& KernelsFor(CpuIsa isa, bool bf16) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kLinearAvx512[bf16];
-    case CpuIsa::kAvx2:
-      return kLinearAvx2[bf16];
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kLinearScalar[bf16];
+  return ForIsa(isa, kLinearScalar, kLinearAvx2, kLinearAvx512)[bf16];
 }
 
 absl::StatusOr<float*> TakeFloats(WorkspaceScope& scope, int64_t count) {

@@ -1,16 +1,11 @@
 #include <cstdint>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/linear/linear_impl.h"
 #include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
 namespace {
-
-bool RowsOn16Bytes(const TensorView& t) {
-  const int64_t bytes = DTypeBytes(t.dtype);
-  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0 &&
-         (t.dim(0) <= 1 || t.stride(0) * bytes % 16 == 0);
-}
 
 // Where the streaming kernel's reads of x begin to show and cuBLASLt's tiles fill the card evenly.
 // Measured at 28672 rows on an H200 (README.md).
@@ -27,7 +22,7 @@ LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors)
   const bool bf16 = same && args.x.dtype == DType::kBF16;
   const int64_t inputs = args.x.dim(1);
   if (!same || inputs % 8 != 0 || inputs == 0) return kGeneric;
-  if (!RowsOn16Bytes(args.x) || !RowsOn16Bytes(args.weight)) return kGeneric;
+  if (!RowsAligned(args.x) || !RowsAligned(args.weight)) return kGeneric;
   const int64_t tokens = args.x.dim(0), rows = args.weight.dim(0);
   const int shape =
       bf16 && inputs % kSkinnyPiece == 0 && !GemmIsFaster(tokens, rows, multiprocessors)
@@ -36,7 +31,7 @@ LinearCudaPath ChooseLinearCuda(const LinearArgs& args, int32_t multiprocessors)
   if (shape >= 0) return {.kernel = LinearCudaKernel::kSkinny, .shape = shape};
   const bool bias_fits = !args.bias || args.bias->dtype == args.y.dtype;
   const bool y_fits = bf16 || args.y.dtype == DType::kF32;
-  if (!bias_fits || !y_fits || !RowsOn16Bytes(args.y)) return kGeneric;
+  if (!bias_fits || !y_fits || !RowsAligned(args.y)) return kGeneric;
   return {.kernel = LinearCudaKernel::kCublas};
 }
 

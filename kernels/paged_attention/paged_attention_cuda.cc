@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/paged_attention/paged_attention_impl.h"
@@ -30,21 +31,13 @@ absl::Status CheckPlan(const PagedAttentionCall& call) {
   return absl::OkStatus();
 }
 
-// Whether every row starts on 16 bytes.
-bool Aligned(const TensorView& t) {
-  const int64_t elements = 16 / DTypeBytes(t.dtype);
-  bool aligned = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
-  for (int i = 0; i + 1 < t.rank; ++i) aligned &= t.dim(i) <= 1 || t.stride(i) % elements == 0;
-  return aligned;
-}
-
 bool IsFp8(const PagedAttentionCall& call) { return call.args.k_cache.dtype == DType::kU8; }
 
 // bf16 queries on a cache of bf16, or of codes whose rows, too, are multiples of 16 bytes.
 bool TakesTensorCores(const PagedAttentionCall& call) {
   const PagedAttentionArgs& args = call.args;
-  return args.q.dtype == DType::kBF16 && args.k_cache.dtype != DType::kF32 && Aligned(args.q) &&
-         Aligned(args.k_cache) && Aligned(args.v_cache) && Aligned(args.out) &&
+  return args.q.dtype == DType::kBF16 && args.k_cache.dtype != DType::kF32 && RowsAligned(args.q) &&
+         RowsAligned(args.k_cache) && RowsAligned(args.v_cache) && RowsAligned(args.out) &&
          !(IsFp8(call) && call.plan.shape.head_dim % 16 != 0);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/rms_norm/rms_norm_impl.h"
 
@@ -10,15 +11,7 @@ namespace {
 constexpr int64_t kElementsPerTask = 16384;
 
 const RmsNormKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kRmsNormAvx512;
-    case CpuIsa::kAvx2:
-      return kRmsNormAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kRmsNormScalar;
+  return ForIsa(isa, kRmsNormScalar, kRmsNormAvx2, kRmsNormAvx512);
 }
 
 }  // namespace

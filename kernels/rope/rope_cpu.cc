@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/rope/rope_impl.h"
 
@@ -10,15 +11,7 @@ namespace {
 constexpr int64_t kElementsPerTask = 16384;
 
 const RopeKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kRopeAvx512;
-    case CpuIsa::kAvx2:
-      return kRopeAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kRopeScalar;
+  return ForIsa(isa, kRopeScalar, kRopeAvx2, kRopeAvx512);
 }
 
 }  // namespace

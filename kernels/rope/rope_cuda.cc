@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/rope/rope_impl.h"
@@ -11,8 +12,7 @@ namespace {
 
 RopeVariant ChooseVariant(const TensorView& x) {
   if (x.dtype == DType::kF32) return RopeVariant::kF32;
-  const bool aligned = x.dim(2) % 16 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
-                       x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0;
+  const bool aligned = x.dim(2) % 16 == 0 && RowsAligned(x);
   return aligned ? RopeVariant::kBf16Vector : RopeVariant::kBf16;
 }
 

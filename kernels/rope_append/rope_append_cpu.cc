@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/core/status.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kv_append/slots.h"
 #include "kernels/rope_append/rope_append_impl.h"
@@ -12,15 +13,7 @@ namespace {
 constexpr int64_t kElementsPerTask = 16384;
 
 const RopeAppendKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kRopeAppendAvx512;
-    case CpuIsa::kAvx2:
-      return kRopeAppendAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kRopeAppendScalar;
+  return ForIsa(isa, kRopeAppendScalar, kRopeAppendAvx2, kRopeAppendAvx512);
 }
 
 }  // namespace

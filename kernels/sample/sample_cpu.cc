@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/core/status.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/sample/sample_cpu_row.h"
 #include "kernels/sample/sample_impl.h"
@@ -12,15 +13,7 @@ namespace millrace {
 namespace {
 
 const SamplePasses& PassesFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kSampleAvx512;
-    case CpuIsa::kAvx2:
-      return kSampleAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kSampleScalar;
+  return ForIsa(isa, kSampleScalar, kSampleAvx2, kSampleAvx512);
 }
 
 // Rows in flight: one a thread, or, with fewer rows than threads, one that all threads share.

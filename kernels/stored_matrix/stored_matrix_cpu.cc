@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/core/dtype.h"
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/lowp/small_float.h"
 
 namespace millrace {
@@ -50,15 +51,7 @@ void PrepareStoredTokens(const TensorView& x, int64_t begin, int64_t end,
 }
 
 StoredTileFn StoredTileFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kStoredTileAvx512;
-    case CpuIsa::kAvx2:
-      return kStoredTileAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kStoredTileScalar;
+  return ForIsa<StoredTileFn>(isa, kStoredTileScalar, kStoredTileAvx2, kStoredTileAvx512);
 }
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/isa_choice.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/swiglu/swiglu_impl.h"
 
@@ -10,15 +11,7 @@ namespace {
 constexpr int64_t kOutputsPerTask = 4096;
 
 const SwigluKernels& KernelsFor(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return kSwigluAvx512;
-    case CpuIsa::kAvx2:
-      return kSwigluAvx2;
-    case CpuIsa::kScalar:
-      break;
-  }
-  return kSwigluScalar;
+  return ForIsa(isa, kSwigluScalar, kSwigluAvx2, kSwigluAvx512);
 }
 
 }  // namespace
