@@ -4,12 +4,14 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "absl/strings/match.h"
 #include "engine/weights/checkpoint_source.h"
 #include "gtest/gtest.h"
 #include "kernels/core/check.h"
 #include "kernels/lowp/small_float.h"
+#include "tests/parity/round_e4m3.h"
 
 namespace millrace {
 namespace {
@@ -47,8 +49,7 @@ void Round(std::vector<double>& x, size_t begin, size_t end, double scale) {
     for (size_t i = begin; i < end; ++i) scale = std::max(scale, std::abs(x[i]));
     scale /= 448;
   }
-  if (scale == 0) return;
-  for (size_t i = begin; i < end; ++i) x[i] = double{kE4M3Values[EncodeE4M3(x[i] / scale)]} * scale;
+  if (scale > 0) RoundE4M3(std::span(x).subspan(begin, end - begin), scale);
 }
 
 void RoundInputs(QuantTarget target, std::vector<double>& x) {

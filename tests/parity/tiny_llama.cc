@@ -145,13 +145,17 @@ void TinyLlama::Rotate(std::vector<double>& heads, size_t position) const {
 TinyLlama::Rows TinyLlama::Attend(const std::string& prefix, const Rows& x) const {
   Rows q = Project(prefix + ".q_proj", x);
   Rows k = Project(prefix + ".k_proj", x);
-  const Rows v = Project(prefix + ".v_proj", x);
+  Rows v = Project(prefix + ".v_proj", x);
   const size_t d = static_cast<size_t>(shape_.head_dim);
   const size_t group = static_cast<size_t>(shape_.heads / shape_.kv_heads);
   Rows out;
   for (size_t t = 0; t < x.size(); ++t) {
     Rotate(q[t], t);
     Rotate(k[t], t);
+    if (round_cache) {
+      round_cache(k[t]);
+      round_cache(v[t]);
+    }
     std::vector<double>& row = out.emplace_back(q[t].size(), 0.0);
     for (size_t h = 0; h < q[t].size() / d; ++h) {
       const size_t kv = h / group * d;

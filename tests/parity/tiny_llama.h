@@ -48,6 +48,8 @@ class TinyLlama final {
   const std::map<std::string, WrittenTensor>& tensors() const { return tensors_; }
   // Of what goes into the matrices of the layers, a token at a time, in Logits(); empty: nothing.
   std::function<void(std::vector<double>&)> round_inputs;
+  // Likewise of a token's keys, rotated, and of its values.
+  std::function<void(std::vector<double>&)> round_cache;
 
   // Writes config.json and model.safetensors (bf16, which holds the weights exactly) into `dir`.
   void Write(const std::string& dir) const;
