@@ -82,15 +82,6 @@ struct Tensors {
     return c.inputs % 16 == 0 ? 3 - (layout.total + 3) % 4 : c.scale_padding;
   }
 
-  // Any code but NaN, so that magnitudes are spread over the whole range.
-  static void SetCodes(GuardedTensor& t, TestRng& rng) {
-    Values codes;
-    for (int64_t i = 0; i < t.size(); ++i) {
-      codes.push_back(static_cast<double>(rng.Integer(0, 0x7e) + 128 * rng.Integer(0, 1)));
-    }
-    t.Set(codes);
-  }
-
   // NaN in rows that are no group's.
   void SpoilSpareRows(const Case& c) {
     Values codes = x.Get(), scales = x_scale.Get();

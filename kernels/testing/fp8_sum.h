@@ -12,6 +12,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/core/dtype.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/test_rng.h"
 
 namespace millrace {
 
@@ -23,6 +25,20 @@ inline double DecodeE4M3(double code) {
                            : exponent == 0 ? std::ldexp(mantissa, -9)
                                            : std::ldexp(8 + mantissa, exponent - 10);
   return code >= 128 ? -magnitude : magnitude;
+}
+
+inline std::vector<double> DecodeE4M3(std::vector<double> codes) {
+  for (double& code : codes) code = DecodeE4M3(code);
+  return codes;
+}
+
+// Any code but NaN, so that magnitudes are spread over the whole range.
+inline void SetCodes(GuardedTensor& t, TestRng& rng) {
+  std::vector<double> codes;
+  for (int64_t i = 0; i < t.size(); ++i) {
+    codes.push_back(static_cast<double>(rng.Integer(0, 0x7e) + 128 * rng.Integer(0, 1)));
+  }
+  t.Set(codes);
 }
 
 // A product's sum of 128 inputs, which one scale multiplies.
