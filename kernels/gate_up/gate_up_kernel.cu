@@ -46,8 +46,7 @@ cudaError_t LaunchWith(const GateUpKernelArgs& args, cudaStream_t stream) {
 }
 
 using LaunchFn = cudaError_t (*)(const GateUpKernelArgs&, cudaStream_t);
-// The shapes of one tile of tokens.
-constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>, LaunchWith<2>};
+constexpr LaunchFn kLaunch[] = {LaunchWith<0>, LaunchWith<1>};
 
 }  // namespace
 

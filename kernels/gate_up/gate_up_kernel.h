@@ -23,7 +23,7 @@ struct GateUpKernelArgs {
 };
 static_assert(std::is_trivially_copyable_v<GateUpKernelArgs>);
 
-// `shape`: index into kSkinnyShapes, of one tile of tokens.
+// `shape`: 0 or 1, index into kSkinnyShapes.
 cudaError_t LaunchGateUp(int shape, const GateUpKernelArgs& args, cudaStream_t stream);
 
 }  // namespace millrace

@@ -12,8 +12,8 @@ struct KvAppendArgs {
   TensorView k;  // [T, N, D] f32 or bf16; tokens and heads may be padded
   TensorView v;  // like k
   // [T] i64: page * page_tokens + offset in the page, or -1 for none; distinct. Read on the device,
-  // so that a captured graph can be replayed; on CUDA written at least two launches earlier
-  // (kernels/ptx, the PDL rule).
+  // so that a captured graph can be replayed; on CUDA written ahead of the last kernel before this
+  // one that is not early (kernels/ptx, the PDL rule).
   TensorView slots;
   // [pages, N, page_tokens, D] f32, bf16, or u8 for E4M3 codes; any strides but the last
   TensorView k_cache;

@@ -109,7 +109,7 @@ struct PagedAttentionArgs {
       plan_data;  // [at least plan.layout.bytes] u8, 16-byte aligned: the written plan on the
                   // device. The op counts in it and leaves it as it was. Unused on the CPU
   // [kv_heads] f32 above 0, of a cache of codes alone: what 1 in the cache stands for. On CUDA
-  // written at least two launches earlier (kernels/ptx, the PDL rule).
+  // written ahead of the last kernel before this one that is not early (kernels/ptx, the PDL rule).
   TensorView k_scale;
   TensorView v_scale;  // like k_scale
 };

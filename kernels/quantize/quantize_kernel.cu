@@ -2,6 +2,7 @@
 // registers. Others: of groups, a block has 16 tokens x four groups; of tokens, a token, read
 // twice. Tensor: the maxima of all blocks first, then a second kernel, which begins with what the
 // first read last and L2 may still have. Bound by memory.
+#include "kernels/ptx/early_start.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/quantize/quantize_kernel.h"
@@ -64,6 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 template <RowUnit kUnit, int kWords>
 __global__ void __launch_bounds__(kThreads)
     QuantizeKept(const __grid_constant__ QuantizeKernelArgs args) {
+  StartNextGridEarly();
   WaitForPriorGrid();
   StartNextGrid();
   const auto* const row =

@@ -2,6 +2,7 @@
 #ifndef KERNELS_RMS_NORM_NORM_ROW_CUH_
 #define KERNELS_RMS_NORM_NORM_ROW_CUH_
 
+#include "kernels/ptx/early_start.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/vector.cuh"
 #include "kernels/rms_norm/rms_norm_kernel.h"
@@ -117,6 +118,7 @@ template <typename Traits, bool kResidual, typename Emit>
 __device__ __forceinline__ void NormalizeKept(const RmsNormKernelArgs& args, Emit emit) {
   constexpr int kWidth = Traits::kWidth;
   constexpr int kWords = Traits::kWords;
+  StartNextGridEarly();
   const NormRow<Traits, kResidual> row(args);
   const int first = static_cast<int>(threadIdx.x) * kWidth;
   const int step = Traits::Step();

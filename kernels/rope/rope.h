@@ -14,8 +14,8 @@ struct RopeArgs {
   // [T, N, D] f32 or bf16, changed in place; tokens and heads may be padded. D is even and at most
   // kMaxRopeDim. Query and key heads that lie side by side in one qkv row are one call.
   TensorView x;
-  // [T] i32, read on the device, so that a captured graph can be replayed; on CUDA written at least
-  // two launches earlier (kernels/ptx, the PDL rule).
+  // [T] i32, read on the device, so that a captured graph can be replayed; on CUDA written ahead of
+  // the last kernel before this one that is not early (kernels/ptx, the PDL rule).
   TensorView positions;
   TensorView inv_freq;  // [D/2] f32, radians per position (see rope_frequencies.h)
 };

@@ -16,7 +16,7 @@ struct RopeAppendArgs {
   TensorView k;  // [T, M, D], dtype of q; stays as it is
   TensorView v;  // [T, M, D], dtype of q
   // [T] i32; like slots read on the device, so that a captured graph can be replayed, and on CUDA
-  // written at least two launches earlier (kernels/ptx, the PDL rule).
+  // written ahead of the last kernel before this one that is not early (kernels/ptx, the PDL rule).
   TensorView positions;
   TensorView inv_freq;  // [D/2] f32, radians per position (kernels/rope/rope_frequencies.h)
   TensorView slots;  // [T] i64: page * page_tokens + offset in the page, or -1 for none; distinct

@@ -5,6 +5,7 @@
 // at 48 heads of 128 the 192 threads of a block have all its loads in flight at once.
 #include <algorithm>
 
+#include "kernels/ptx/early_start.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/vector.cuh"
@@ -62,6 +63,7 @@ template <typename From, typename To, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     RotateAndAppendToken(const __grid_constant__ RopeAppendTokens args) {
   __shared__ RotationTable table;
+  StartNextGridEarly();
   const int t = static_cast<int>(blockIdx.x);
   const int half = args.dim / 2;
   const Place place(args, t);

@@ -1,6 +1,7 @@
 // Groups, or a given scale: each thread two words of eight outputs; sixteen lanes have a group.
 // Tokens: a block a token, the row in registers until its largest magnitude is known. Loads come
 // first: what follows them is long. Bound by memory.
+#include "kernels/ptx/early_start.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/quantize/encode.cuh"
@@ -29,6 +30,7 @@ __device__ __forceinline__ void LoadWords(const SwigluKernelArgs& args, int toke
 template <RowUnit kUnit>
 __global__ void __launch_bounds__(kWordThreads)
     SwigluQuantizeWords(const __grid_constant__ SwigluQuantizeKernelArgs args, int blocks_per_row) {
+  StartNextGridEarly();
   WaitForPriorGrid();
   StartNextGrid();
   constexpr int kStep = kWordThreads * kCodeWidth;
@@ -53,6 +55,7 @@ __global__ void __launch_bounds__(kWordThreads)
 template <int kWords, int kMaxThreads>
 __global__ void __launch_bounds__(kMaxThreads)
     SwigluQuantizeRow(const __grid_constant__ SwigluQuantizeKernelArgs args) {
+  StartNextGridEarly();
   WaitForPriorGrid();
   StartNextGrid();
   const int token = static_cast<int>(blockIdx.x);
