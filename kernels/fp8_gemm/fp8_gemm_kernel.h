@@ -75,6 +75,7 @@ cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileS
                                cudaStream_t stream);
 // Fewer tokens: at most kFp8GemmSplitTokens.
 inline constexpr int32_t kFp8GemmSplitTokens = 64;
+inline constexpr int32_t kFp8GemmMostSplits = 8;
 struct Fp8GemmSplitShape {  // as Fp8GemmCut
   bool narrow = false;
   int32_t splits = 1;

@@ -6,9 +6,11 @@
 //   last warp    producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
 //   first
 //                ones are asked for before the step's inputs exist
-// At the end the blocks of a cluster lay their sums into shared memory, and each adds its share of
-// the tile from all of them, in the order of K. Bound by reading w; the ring leaves half of the SM
-// to the next kernel, whose weights then come under this one's end.
+// At the end each block of a cluster sends the others their shares of its sums, into what they no
+// longer need of their rings, and adds up its own share in the order of K. Bound by reading w; the
+// ring leaves half of the SM to the next kernel, whose weights then come under this one's end. No
+// thread fences for that: a fence, a barrier of the cluster that releases included, would wait for
+// the next kernel's weights (README.md).
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_SPLIT_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_SPLIT_CUH_
 
@@ -18,7 +20,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
-#include "kernels/ptx/cluster.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -42,18 +44,21 @@ struct Traits {
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
   // Stages whose products run at once, as far as registers go.
   static constexpr int kTogether = kSums * kWarpgroupsOfBlock <= 32 ? 2 : 1;
-  // Pieces of 16 outputs x 8 tokens of a tile, a float4 a lane.
+  // Pieces of 16 outputs x 8 tokens of a tile, a float4 a lane, and how many a stage of w holds.
+  static constexpr int kPieceBytes = 512;
   static constexpr int kPieces = kConsumers / 32 * (kTokens / 8);
+  static constexpr int kPiecesOfStage = kOutputs * kDepth / kPieceBytes;
+  // A block's share of the pieces from all blocks lies in the ring beside the last stage.
+  static_assert(kPieces + kFp8GemmMostSplits <= (kStages - 1) * kPiecesOfStage);
 
   struct Smem {
-    union {
-      alignas(1024) uint8_t w[kStages][kOutputs * kDepth];
-      float4 sums[kPieces][32];  // when the ring is done with
-    };
+    alignas(1024) uint8_t w[kStages][kOutputs * kDepth];
     alignas(1024) uint8_t x[kStages][kTokens * kDepth];
     alignas(128) float x_scale[kStages][kTokens < 32 ? 32 : kTokens];
     uint64_t full[kStages];
     uint64_t empty[kStages];
+    uint64_t ready;  // every block of the cluster takes sums
+    uint64_t sent;   // the others' sums of this block's share are there
   };
   static_assert(sizeof(Smem) <= 227 * 1024 / kBlocksPerSm - 1024);  // 1 KiB a block is the system's
   static constexpr uint32_t kStageBytes =
@@ -64,17 +69,51 @@ struct Maps {
   CUtensorMap w, x, x_scale;
 };
 
-enum Barrier : int { kConsumers = 1 };
-
-// A block's blocks of 128 of K.
+// The part of a tile's K that is a block's: blocks of 128.
 struct Range {
   int begin, end;
 };
-__device__ __forceinline__ Range RangeOf(int inputs, int splits) {
-  const int depth_blocks = (inputs + 127) / 128;
-  const int rank = blockIdx.x % splits;
-  return {depth_blocks * rank / splits, depth_blocks * (rank + 1) / splits};
-}
+
+__device__ __forceinline__ int Log2(int power) { return 31 - __clz(power); }
+
+// How a cluster shares a tile: a power of two of blocks, by whose logarithm it is divided.
+struct Split {
+  __device__ __forceinline__ explicit Split(int count)
+      : count(count), log2(Log2(count)), rank(static_cast<int>(blockIdx.x) & (count - 1)) {}
+  __device__ __forceinline__ Range RangeOf(int inputs, int block) const {
+    const int depth_blocks = (inputs + 127) / 128;
+    return {depth_blocks * block >> log2, depth_blocks * (block + 1) >> log2};
+  }
+  const int count;
+  const int log2;
+  const int rank;  // of this block
+};
+
+// Whose share the pieces of a tile are, dealt out in turn, and where a block keeps its share.
+template <typename T>
+struct Shares {
+  __device__ __forceinline__ Shares(const Fp8GemmKernelArgs& args, const Split& split)
+      : split(split), inputs(args.inputs), columns((args.tokens + 7) / 8) {}
+
+  __device__ __forceinline__ int Owned() const {
+    return (T::kConsumers / 32 * columns - split.rank + split.count - 1) >> split.log2;
+  }
+  // A lane's float4 of a piece from the block `from`, in the block `owner`.
+  __device__ __forceinline__ float4* At(typename T::Smem& smem, int owner, int from,
+                                        int piece) const {
+    const int most = (T::kConsumers / 32 * columns + split.count - 1) >> split.log2;
+    const int i = from * most + (piece >> split.log2);
+    // The first stage after the last one that the owner uses.
+    const Range range = split.RangeOf(inputs, owner);
+    const int stage = ((range.end - range.begin) % T::kStages + i / T::kPiecesOfStage) % T::kStages;
+    return reinterpret_cast<float4*>(smem.w[stage] + i % T::kPiecesOfStage * T::kPieceBytes) +
+           threadIdx.x % 32;
+  }
+
+  const Split& split;
+  const int inputs;
+  const int columns;  // pieces of 16 outputs
+};
 
 template <typename T>
 class Producer {
@@ -84,7 +123,7 @@ class Producer {
       : maps_(maps), smem_(smem), range_(range), output_(output) {}
 
   // Before the step's inputs exist.
-  __device__ __forceinline__ void Start() {
+  __device__ __forceinline__ void Start(const Shares<T>& shares) {
     PrefetchMap(maps_.w);
     PrefetchMap(maps_.x);
     if constexpr (T::kBlocks) PrefetchMap(maps_.x_scale);
@@ -92,7 +131,10 @@ class Producer {
       InitBarrier(&smem_.full[i], 1);
       InitBarrier(&smem_.empty[i], T::kConsumers / 32);
     }
+    InitBarrier(&smem_.ready, shares.split.count);
+    InitBarrier(&smem_.sent, 1);
     FenceBarrierInit();
+    ArriveExpect(&smem_.sent, (shares.split.count - 1) * shares.Owned() * T::kPieceBytes);
     for (int i = 0; i < Ahead(); ++i) LoadWeights(range_.begin + i, i);
   }
 
@@ -109,6 +151,14 @@ class Producer {
         parity ^= 1;
       }
     }
+  }
+
+  // When nobody reads any but the last stage any more, tells the cluster.
+  __device__ __forceinline__ void Open(int splits) {
+    const int before_last = range_.end - range_.begin - 2;
+    if (before_last >= 0)
+      Wait(&smem_.empty[before_last % T::kStages], before_last / T::kStages & 1);
+    for (int r = 0; r < splits; ++r) ArriveRemote(&smem_.ready, r);
   }
 
  private:
@@ -152,37 +202,48 @@ class Consumer {
     if (k < range.end) Step<1>(k, range.end);
   }
 
-  // The whole tile's sums are this block's: stores them.
+  // The whole tile's sums are this block's: stores them. What nearly every call stores has a way of
+  // its own, short enough that fetching instructions does not hold it up.
   __device__ __forceinline__ void StoreOwn() {
+    if (StoresPairs() && !HasAddends(args_) && output_ + T::kOutputs <= args_.outputs) {
+      return StorePairs();
+    }
 #pragma unroll
     for (int j = 0; j < T::kTokens / 8; ++j) {
-      if (8 * j < args_.tokens) StorePiece(warp_, j, Sums(j));
+      if (8 * j < args_.tokens) StorePiece(j, Sums(j));
     }
   }
 
-  // Leaves the sums for the cluster.
-  __device__ __forceinline__ void Leave() {
-    NamedSync(kConsumers, T::kConsumers);  // nobody reads the ring any more
+  // Sends the others their shares.
+  __device__ __forceinline__ void Send(const Shares<T>& shares) {
+    Wait(&smem_.ready, 0);
 #pragma unroll
     for (int j = 0; j < T::kTokens / 8; ++j) {
-      smem_.sums[warp_ * (T::kTokens / 8) + j][lane_] = Sums(j);
+      if (j >= shares.columns) continue;
+      const int piece = warp_ * shares.columns + j;
+      const int owner = piece & (shares.split.count - 1);
+      float4* const to = shares.At(smem_, owner, shares.split.rank, piece);
+      if (owner == shares.split.rank) {
+        *to = Sums(j);
+      } else {
+        SendRemote(to, Sums(j), &smem_.sent, owner);
+      }
     }
   }
 
-  // Adds and stores the block's share of the pieces.
-  __device__ __forceinline__ void StoreShare(int splits) {
-    const int rank = blockIdx.x % splits;
-    for (int piece = rank + splits * warp_; piece < T::kPieces;
-         piece += splits * T::kConsumers / 32) {
-      const int j = piece % (T::kTokens / 8);
-      if (8 * j >= args_.tokens) continue;
-      const float4* const from = &smem_.sums[piece][lane_];
-      float4 sum = LoadFrom(from, 0);
-      for (int r = 1; r < splits; ++r) {
-        const float4 v = LoadFrom(from, r);
+  // Adds and stores the block's share, each warp what is of its own outputs.
+  __device__ __forceinline__ void StoreShare(const Shares<T>& shares) {
+    Wait(&smem_.sent, 0);
+    const int first = warp_ * shares.columns;
+#pragma unroll 1
+    for (int j = (shares.split.rank - first) & (shares.split.count - 1); j < shares.columns;
+         j += shares.split.count) {
+      float4 sum = {};
+      for (int r = 0; r < shares.split.count; ++r) {
+        const float4 v = *shares.At(smem_, shares.split.rank, r, first + j);
         sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
       }
-      StorePiece(piece / (T::kTokens / 8), j, sum);
+      StorePiece(j, sum);
     }
   }
 
@@ -262,27 +323,38 @@ class Consumer {
     }
   }
 
-  // 16 bytes of the block of this rank.
-  static __device__ __forceinline__ float4 LoadFrom(const float4* at, int rank) {
-    float4 v;
-    asm volatile(
-        "{\n.reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %4, %5;\n"
-        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n}"
-        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-        : "r"(SharedAddress(at)), "r"(rank)
-        : "memory");
-    return v;
+  // Whether y is stored in pairs of bf16.
+  __device__ __forceinline__ bool StoresPairs() const {
+    return args_.y_bf16 && args_.y_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args_.y) % 4 == 0;
   }
 
-  // 16 outputs of 8 tokens. A lane has, of tokens t = 2 (lane % 4) and t + 1, output lane / 4 (x,
-  // y) and the one 8 further (z, w).
-  __device__ __forceinline__ void StorePiece(int slab, int j, float4 sums) const {
-    const int output = output_ + slab * 16;
+  // All pieces of a warp whose outputs are all of y. As StorePiece().
+  __device__ __forceinline__ void StorePairs() const {
+    const int output = output_ + warp_ * 16;
+    auto* y =
+        static_cast<__nv_bfloat16*>(args_.y) + lane_ / 4 * args_.y_stride + output + lane_ % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < T::kTokens / 8; ++j) {
+      float s[4] = {total_[4 * j], total_[4 * j + 1], total_[4 * j + 2], total_[4 * j + 3]};
+      if constexpr (!T::kBlocks) ScaleSums(output + lane_ / 4, 8 * j + lane_ % 4 * 2, s);
+      const uint32_t low = TransposeMatrix(PackBf16(s[0], s[1]));
+      const uint32_t high = TransposeMatrix(PackBf16(s[2], s[3]));
+      if (8 * j + lane_ / 4 < args_.tokens) {
+        *reinterpret_cast<uint32_t*>(y) = low;
+        *reinterpret_cast<uint32_t*>(y + 8) = high;
+      }
+      y += 8 * args_.y_stride;
+    }
+  }
+
+  // The warp's 16 outputs of 8 tokens. A lane has, of tokens t = 2 (lane % 4) and t + 1, output
+  // lane / 4 (x, y) and the one 8 further (z, w).
+  __device__ __forceinline__ void StorePiece(int j, float4 sums) const {
+    const int output = output_ + warp_ * 16;
     float s[4] = {sums.x, sums.y, sums.z, sums.w};
     if constexpr (!T::kBlocks) ScaleSums(output + lane_ / 4, 8 * j + lane_ % 4 * 2, s);
     if (HasAddends(args_)) AddAddends(output + lane_ / 4, 8 * j + lane_ % 4 * 2, s);
-    if (!args_.y_bf16 || args_.y_stride % 2 != 0 || reinterpret_cast<uintptr_t>(args_.y) % 4 != 0) {
+    if (!StoresPairs()) {
       return StoreSingly(output + lane_ / 4, 8 * j + lane_ % 4 * 2, s);
     }
     // Turned over in the warp, so that a thread has neighbouring outputs of one token.
@@ -355,34 +427,32 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
   typename T::Smem& smem = *reinterpret_cast<typename T::Smem*>(raw);
-  const Range range = RangeOf(args.inputs, splits);
-  const int output = static_cast<int>(blockIdx.x) / splits * T::kOutputs;
+  const Split split(splits);
+  const Shares<T> shares(args, split);
+  const Range range = split.RangeOf(args.inputs, split.rank);
+  const int output = (static_cast<int>(blockIdx.x) >> split.log2) * T::kOutputs;
   const bool produces = threadIdx.x == T::kConsumers;
   Producer<T> producer(maps, smem, range, output);
   Consumer<T> consumer(args, smem, output);
   if (produces) {
-    producer.Start();
+    producer.Start(shares);
   } else if (threadIdx.x < T::kConsumers) {
     consumer.Start(range);
   }
   __syncthreads();
+  if (splits > 1) ClusterMeet();  // the barriers that others arrive at exist
   WaitForPriorGrid();
   StartNextGrid();
   if (produces) {
     producer.Run();
-  } else if (threadIdx.x < T::kConsumers) {
-    consumer.Run(range);
+    if (splits > 1) producer.Open(splits);
   }
-  if (splits == 1) {
-    if (threadIdx.x < T::kConsumers) consumer.StoreOwn();
-    return;
-  }
-  if (threadIdx.x < T::kConsumers) consumer.Leave();
-  __syncwarp();
-  ClusterSync();
-  if (threadIdx.x < T::kConsumers) consumer.StoreShare(splits);
-  __syncwarp();
-  ClusterSync();  // a block that left could not be read
+  if (threadIdx.x >= T::kConsumers) return;
+  consumer.Run(range);
+  if (splits == 1) return consumer.StoreOwn();
+  // Nobody reaches into a block that has ended: it waits for all that others do to it.
+  consumer.Send(shares);
+  consumer.StoreShare(shares);
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions
 #endif

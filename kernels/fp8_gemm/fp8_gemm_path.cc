@@ -46,8 +46,8 @@ Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   constexpr int32_t kMostSplits = 8;
   const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
   Fp8GemmCut cut;
-  // Up to 8 tokens the sums are so few that splits cost less than tiles of half the width.
-  cut.narrow = args.x.dim(0) > 8 && CeilDiv(outputs, 64) <= most_blocks;
+  // Up to 16 tokens the sums are so few that splits cost less than tiles of half the width.
+  cut.narrow = args.x.dim(0) > 16 && CeilDiv(outputs, 64) <= most_blocks;
   const int64_t tiles = CeilDiv(outputs, cut.narrow ? 64 : 128);
   while (cut.splits < kMostSplits && 2 * cut.splits * tiles <= most_blocks &&
          2 * cut.splits * kLeastDepth <= depth) {
