@@ -6,9 +6,6 @@
 namespace millrace {
 namespace {
 
-// 6 warps of 2 chunks each: 96 KiB, so that the next call's block fits beside this one's.
-using Kernel = few::Traits<6, 2>;
-
 // Keys or values; strides in elements.
 struct Cache {
   const void* data;
@@ -56,9 +53,9 @@ cudaError_t LaunchPagedDecodeFew(const PagedAttentionKernelArgs& args, int64_t p
   full.piece_reciprocal = ((1u << 31) + full.pieces_per_page - 1) / full.pieces_per_page;
   full.scale_log2 = args.scale * kLog2E;
   const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(args.items * args.kv_heads)),
-                             .block = dim3(Kernel::kWarps * 32),
-                             .shared_bytes = sizeof(Kernel::Shared)};
-  return Launch(few::PagedDecodeFew<Kernel>, shape, stream, full, maps);
+                             .block = dim3(few::kWarps * 32),
+                             .shared_bytes = sizeof(few::Shared)};
+  return Launch(few::PagedDecodeFew, shape, stream, full, maps);
 }
 
 }  // namespace millrace

@@ -18,25 +18,25 @@ constexpr int kRows = 8;
 constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
 constexpr int kBytes = kChunk * kDim * 2;  // of a chunk's keys
 
-// kDepth: chunks of a warp that are on their way or being used.
-template <int kWarpCount, int kDepthCount>
-struct Traits {
-  static constexpr int kWarps = kWarpCount;
-  static constexpr int kDepth = kDepthCount;
+// One chunk's place each: 64 KiB, so that the next call's block fits beside this one's.
+constexpr int kWarps = 8;
+// Warps of a block whose first chunks are on their way at once while the call before this one still
+// runs. More make its own reads and writes wait behind them (README.md).
+constexpr int kAtOnce = 1;
 
-  struct Stage {
-    // Two halves of 64 elements, 16 rows of 128 bytes each, whose 16 bytes lie swizzled.
-    unsigned char k[kBytes], v[kBytes];
-  };
-  static constexpr int kPadded = kDim + 4;
-  struct Shared {
-    // A warp's sums take the place of its chunks.
-    Stage ring[kWarps][kDepth];
-    float2 warp_stats[kWarps][kRows];
-    uint64_t k_full[kWarps][kDepth], v_full[kWarps][kDepth];
-  };
-  static_assert(kRows * kPadded * sizeof(float) <= sizeof(Stage) * kDepth);
+struct Stage {
+  // Two halves of 64 elements, 16 rows of 128 bytes each, whose 16 bytes lie swizzled.
+  unsigned char k[kBytes], v[kBytes];
 };
+constexpr int kPadded = kDim + 4;
+struct Shared {
+  // A warp's sums take the place of its chunk.
+  Stage stage[kWarps];
+  float2 warp_stats[kWarps][kRows];
+  uint64_t k_full[kWarps], v_full[kWarps];
+  uint64_t released;  // the call before this one has ended
+};
+static_assert(kRows * kPadded * sizeof(float) <= sizeof(Stage));
 
 struct Maps {
   CUtensorMap k, v;
@@ -56,18 +56,17 @@ __device__ __forceinline__ int Offset(int row, int sixteen) {
   return sixteen / 8 * (kBytes / 2) + row * 128 + ((sixteen % 8) ^ (row % 8)) * 16;
 }
 
-// A warp's chunks: from the cache into its part of the ring.
-template <typename T>
+// A warp's chunks: from the cache into its stage.
 struct Feed {
   const PagedAttentionKernelArgs& args;
   const Maps& maps;
-  typename T::Shared& shared;
+  Shared& shared;
   const int32_t* table;
   int head, warp, lane;
   int first, count;  // chunk, and how many, kWarps apart
   int32_t page;      // of 32 chunks in turn, one a lane
 
-  __device__ __forceinline__ int Chunk(int i) const { return first + i * T::kWarps; }
+  __device__ __forceinline__ int Chunk(int i) const { return first + i * kWarps; }
 
   __device__ __forceinline__ uint32_t PageIndex(int chunk) const {
     return __umulhi(2 * static_cast<uint32_t>(chunk), args.piece_reciprocal);
@@ -86,17 +85,15 @@ struct Feed {
     return {in_page * kChunk, head, __shfl_sync(~0u, page, i % 32)};
   }
 
-  __device__ __forceinline__ void LoadKeys(int i, int3 at) {
+  __device__ __forceinline__ void LoadKeys(int3 at) {
     if (lane != 0) return;
-    uint64_t* full = &shared.k_full[warp][i % T::kDepth];
-    ArriveExpect(full, kBytes);
-    LoadBox5(shared.ring[warp][i % T::kDepth].k, maps.k, full, at);
+    ArriveExpect(&shared.k_full[warp], kBytes);
+    LoadBox5(shared.stage[warp].k, maps.k, &shared.k_full[warp], at);
   }
-  __device__ __forceinline__ void LoadValues(int i, int3 at) {
+  __device__ __forceinline__ void LoadValues(int3 at) {
     if (lane != 0) return;
-    uint64_t* full = &shared.v_full[warp][i % T::kDepth];
-    ArriveExpect(full, kBytes);
-    LoadBox5(shared.ring[warp][i % T::kDepth].v, maps.v, full, at);
+    ArriveExpect(&shared.v_full[warp], kBytes);
+    LoadBox5(shared.stage[warp].v, maps.v, &shared.v_full[warp], at);
   }
 };
 
@@ -148,14 +145,29 @@ struct Softmax {
   }
 };
 
+// The query of row r of the tile.
+__device__ __forceinline__ const __nv_bfloat16* QueryRow(const PagedAttentionKernelArgs& args,
+                                                         const PagedAttentionWork& work, int head,
+                                                         int r) {
+  return static_cast<const __nv_bfloat16*>(args.q) + (work.token + r / args.group) * args.q_token +
+         (head * args.group + r % args.group) * args.q_head;
+}
+
+// Into the L2, whatever the launch ahead may yet make of them there.
+__device__ __forceinline__ void PrefetchQueries(const PagedAttentionKernelArgs& args,
+                                                const PagedAttentionWork& work, int head, int i) {
+  constexpr int kLine = 64;  // elements
+  if (i >= work.queries * args.group * (kDim / kLine)) return;
+  const auto* line = QueryRow(args, work, head, i / (kDim / kLine)) + i % (kDim / kLine) * kLine;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
 // The rows' queries: elements 32 p + 8 t and on of row g.
 __device__ __forceinline__ void LoadQueries(const PagedAttentionKernelArgs& args,
                                             const PagedAttentionWork& work, int head, Lane lane,
                                             uint4 (&q)[kSteps]) {
   const int r = min(lane.g, work.queries * args.group - 1);
-  const auto* row = static_cast<const __nv_bfloat16*>(args.q) +
-                    (work.token + r / args.group) * args.q_token +
-                    (head * args.group + r % args.group) * args.q_head + 8 * lane.t;
+  const __nv_bfloat16* row = QueryRow(args, work, head, r) + 8 * lane.t;
 #pragma unroll
   for (int p = 0; p < kSteps; ++p) q[p] = LoadInPlace(row + 32 * p);
 }
@@ -210,8 +222,7 @@ __device__ __forceinline__ void AddValues(const unsigned char* v, int lane, cons
 }
 
 // Leaves the warp's rows in shared memory.
-template <typename T>
-__device__ __forceinline__ void StoreWarp(typename T::Shared& shared, int warp, Lane lane, int rows,
+__device__ __forceinline__ void StoreWarp(Shared& shared, int warp, Lane lane, int rows,
                                           Softmax& softmax) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -220,12 +231,12 @@ __device__ __forceinline__ void StoreWarp(typename T::Shared& shared, int warp, 
     if (lane.g == 0) shared.warp_stats[warp][2 * lane.t + i] = {softmax.top[i], softmax.total[i]};
   }
   if (2 * lane.t >= rows) return;
-  float* sums = reinterpret_cast<float*>(shared.ring[warp]) + 2 * lane.t * T::kPadded + lane.g;
+  float* sums = reinterpret_cast<float*>(&shared.stage[warp]) + 2 * lane.t * kPadded + lane.g;
 #pragma unroll
   for (int n = 0; n < kDim / 16; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums[i % 2 * T::kPadded + 16 * n + i / 2 * 8] = softmax.o[n][i];
+      sums[i % 2 * kPadded + 16 * n + i / 2 * 8] = softmax.o[n][i];
     }
   }
 }
@@ -313,25 +324,23 @@ __device__ __forceinline__ bool IsLastPart(const Job& job, int r) {
 
 // By one warp: joins row r of the block's first `warps` warps, and where the tile has more parts,
 // leaves the part; the warp that is the last to do so for this row joins them.
-template <typename T>
-__device__ __forceinline__ void FinishRow(const Job& job, const typename T::Shared& shared, int r,
-                                          int warps) {
+__device__ __forceinline__ void FinishRow(const Job& job, const Shared& shared, int r, int warps) {
   const auto& [args, work, head] = job;
   const int lane = threadIdx.x % 32;
-  float2 stats[T::kWarps];
+  float2 stats[kWarps];
   float top = -INFINITY, total = 0;
 #pragma unroll
-  for (int w = 0; w < T::kWarps; ++w) {
+  for (int w = 0; w < kWarps; ++w) {
     stats[w] = w < warps ? shared.warp_stats[w][r] : float2{-INFINITY, 0};
     top = fmaxf(top, stats[w].x);
   }
   const float base = Softmax::Base(top);
   float4 sum = {};
 #pragma unroll
-  for (int w = 0; w < T::kWarps; ++w) {
+  for (int w = 0; w < kWarps; ++w) {
     if (w >= warps) continue;
     const float weight = Exp2(stats[w].x - base);
-    const float* sums = reinterpret_cast<const float*>(shared.ring[w]) + r * T::kPadded;
+    const float* sums = reinterpret_cast<const float*>(&shared.stage[w]) + r * kPadded;
     total += weight * stats[w].y;
     AddScaled(*reinterpret_cast<const float4*>(sums + 4 * lane), weight, sum);
   }
@@ -345,13 +354,25 @@ __device__ __forceinline__ void FinishRow(const Job& job, const typename T::Shar
   if (IsLastPart(job, r)) JoinRow(job, r);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(T::kWarps * 32, 2)
+// Asks for the warp's first chunk, keys of earlier steps, before the call ahead has ended: in turn
+// with the block's other warps, unless that end comes first.
+__device__ __forceinline__ void AskEarly(Feed& feed) {
+  Shared& shared = feed.shared;
+  if (feed.warp >= kAtOnce) {
+    uint64_t* ahead = &shared.v_full[feed.warp - kAtOnce];
+    while (!TestWait(ahead, 0) && !TestWait(&shared.released, 0)) __nanosleep(40);
+  }
+  const int3 at = feed.Find(0);
+  feed.LoadKeys(at);
+  feed.LoadValues(at);
+}
+
+__global__ void __launch_bounds__(kWarps * 32, 2)
     PagedDecodeFew(const __grid_constant__ PagedAttentionKernelArgs args,
                    const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
-  auto& shared = *reinterpret_cast<typename T::Shared*>(memory);
+  auto& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = threadIdx.x / 32, index = threadIdx.x % 32;
   const Lane lane = {index / 4, index % 4};
   const int item = blockIdx.x / args.kv_heads, head = blockIdx.x % args.kv_heads;
@@ -362,67 +383,66 @@ __global__ void __launch_bounds__(T::kWarps * 32, 2)
     return;
   }
   const int begin = work.kv_begin / kChunk, chunks = (work.kv_end + kChunk - 1) / kChunk - begin;
-  Feed<T> feed = {args, maps,  shared,       args.page_table + work.sequence * args.table_row, head,
-                  warp, index, begin + warp, (chunks - warp + T::kWarps - 1) / T::kWarps,      0};
+  Feed feed = {args,
+               maps,
+               shared,
+               args.page_table + work.sequence * args.table_row,
+               head,
+               warp,
+               index,
+               begin + warp,
+               (chunks - warp + kWarps - 1) / kWarps,
+               0};
   feed.LoadPages(0);
   if (index == 0) {
-#pragma unroll
-    for (int i = 0; i < T::kDepth; ++i) {
-      InitBarrier(&shared.k_full[warp][i], 1);
-      InitBarrier(&shared.v_full[warp][i], 1);
-    }
+    InitBarrier(&shared.k_full[warp], 1);
+    InitBarrier(&shared.v_full[warp], 1);
+    if (warp == 0) InitBarrier(&shared.released, 1);
     FenceBarrierInit();
   }
-  __syncwarp();
-  // Keys of earlier steps are there already; those of this step only after the wait.
-  int asked = 0;
-  for (; asked < min(T::kDepth, feed.count); ++asked) {
-    if ((feed.Chunk(asked) + 1) * kChunk > work.settled) break;
-    const int3 at = feed.Find(asked);
-    feed.LoadKeys(asked, at);
-    feed.LoadValues(asked, at);
-  }
+  __syncthreads();
+  if (warp == kWarps - 1) PrefetchQueries(args, work, head, index);
+  const bool settled = (feed.Chunk(0) + 1) * kChunk <= work.settled;
+  if (feed.count > 0 && settled) AskEarly(feed);
   WaitForPriorGrid();
   StartNextGrid();
+  if (threadIdx.x == 0) Arrive(&shared.released);
   uint4 q[kSteps];
   LoadQueries(args, work, head, lane, q);
-  for (; asked < min(T::kDepth, feed.count); ++asked) {
-    const int3 at = feed.Find(asked);
-    feed.LoadKeys(asked, at);
-    feed.LoadValues(asked, at);
+  if (feed.count > 0 && !settled) {
+    const int3 at = feed.Find(0);
+    feed.LoadKeys(at);
+    feed.LoadValues(at);
   }
 
   Softmax softmax;
+  Stage& stage = shared.stage[warp];
   for (int i = 0; i < feed.count; ++i) {
-    const int stage = i % T::kDepth, key = feed.Chunk(i) * kChunk;
-    const uint32_t parity = i / T::kDepth % 2;
-    unsigned char* v = shared.ring[warp][stage].v;
+    const int key = feed.Chunk(i) * kChunk;
     float s[4] = {};
-    Wait(&shared.k_full[warp][stage], parity);
-    Scores(shared.ring[warp][stage].k, lane, q, s);
-    const bool more = i + T::kDepth < feed.count;
+    Wait(&shared.k_full[warp], i % 2);
+    Scores(stage.k, lane, q, s);
+    const bool more = i + 1 < feed.count;
     int3 next = {};
     __syncwarp();
     if (more) {
-      next = feed.Find(i + T::kDepth);
-      feed.LoadKeys(i + T::kDepth, next);
+      next = feed.Find(i + 1);
+      feed.LoadKeys(next);
     }
     if (key + kChunk > work.visible) Mask(work, args.group, key, lane, s);
     softmax.Weigh(args.scale_log2, s);
-    Wait(&shared.v_full[warp][stage], parity);
-    if (key + kChunk > work.kv_end) ClearValues(v, work.kv_end - key, index);
-    AddValues(v, index, s, softmax);
+    Wait(&shared.v_full[warp], i % 2);
+    if (key + kChunk > work.kv_end) ClearValues(stage.v, work.kv_end - key, index);
+    AddValues(stage.v, index, s, softmax);
     __syncwarp();
-    if (more) feed.LoadValues(i + T::kDepth, next);
+    if (more) feed.LoadValues(next);
   }
 
   const int rows = work.queries * args.group;
-  if (feed.count > 0) StoreWarp<T>(shared, warp, lane, rows, softmax);
+  if (feed.count > 0) StoreWarp(shared, warp, lane, rows, softmax);
   __syncthreads();
   const Job job = {args, work, head};
-  for (int r = warp; r < rows; r += T::kWarps) {
-    FinishRow<T>(job, shared, r, min(chunks, T::kWarps));
-  }
+  for (int r = warp; r < rows; r += kWarps) FinishRow(job, shared, r, min(chunks, kWarps));
 #endif
 }
 
