@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-// The same for a whole call, so that a branch on it costs calls without addends nothing.
-__device__ __forceinline__ bool HasAddends(const Fp8GemmKernelArgs& args) {
+// The same for a whole call.
+__host__ __device__ __forceinline__ bool HasAddends(const Fp8GemmKernelArgs& args) {
   return args.bias.data != nullptr || args.residual.data != nullptr;
 }
 

@@ -29,13 +29,16 @@
 namespace millrace::fp8_tiles {
 
 template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks, typename WorkOfBlocks = Dense,
-          bool kGatesAndUps = false>
+          bool kGatesAndUps = false, bool kOfPlainY = false>
 struct Traits {
   using Work = WorkOfBlocks;
   // The first wave of a tile are gates, the second their ups, and what is stored are codes of
   // silu(gate) up (kernels/fp8_gate_up).
   static constexpr bool kGated = kGatesAndUps;
   static_assert(!kGated || (kWavesOfTile == 2 && kColsOfWave == 128));
+  // Only for calls of which IsPlainY() holds. What the others need slows the loop even where a
+  // branch skips it (README.md).
+  static constexpr bool kPlainY = kOfPlainY;
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
@@ -74,6 +77,12 @@ struct Maps {
 // Whether y is stored by the copy engine.
 __host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& args) {
   return args.y_bf16 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
+}
+
+// Whether y is what the tensor cores and the scales make, stored by the copy engine, or where a
+// group's rows end within a box, 8 outputs at a time.
+__host__ __device__ __forceinline__ bool IsPlainY(const Fp8GemmKernelArgs& args) {
+  return StoresBoxes(args) && args.outputs % 8 == 0 && !HasAddends(args);
 }
 
 enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
@@ -254,10 +263,12 @@ class Consumer {
     const int first_row = tile_.row + wg_ * 64;
     const int row = first_row + warp_ * 16 + lane_ / 4;
     if constexpr (!T::kBlocks) ScaleSums(total, row, col);
-    if (HasAddends(args_)) AddAddends(total, row, col);
     // A box ends where the tensor does, not where a group does.
     const bool ends = T::Work::kGroups && first_row + 64 > tile_.row_end;
-    if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
+    if constexpr (!T::kPlainY) {
+      if (HasAddends(args_)) AddAddends(total, row, col);
+      if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
+    }
     if (tid_ == 0) StoreWaitRead();
     NamedSync(kStaging + wg_, 128);
     const int staged_row = warp_ * 16 + lane_ % 16;
@@ -271,12 +282,30 @@ class Consumer {
     }
     FenceSharedForAsync();
     NamedSync(kStaging + wg_, 128);
+    if constexpr (T::kPlainY) {
+      if (ends) return StoreRows(first_row, col);
+    }
     if (tid_ == 0) {
 #pragma unroll
       for (int slab = 0; slab < T::kSlabs; ++slab) {
         StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_row);
       }
       StoreCommit();
+    }
+  }
+
+  // Rows of the staged wave up to the group's end, 16 bytes a thread.
+  __device__ __forceinline__ void StoreRows(int first_row, int col) {
+    constexpr int kPieces = T::kWaveCols / 8;  // of a row
+    const int rows = min(64, tile_.row_end - first_row);
+    for (int i = tid_; i < rows * kPieces; i += 128) {
+      const int row = i / kPieces, piece = i % kPieces, output = col + piece * 8;
+      if (output >= args_.outputs) continue;
+      const uint8_t* const from =
+          smem_.y[wg_][piece / 8] + row * 128 + ((piece % 8) ^ (row & 7)) * 16;
+      __nv_bfloat16* const to =
+          static_cast<__nv_bfloat16*>(args_.y) + (first_row + row) * args_.y_stride + output;
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
     }
   }
 
