@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -137,6 +138,36 @@ void PrintKernels(const std::vector<Run>& runs) {
   }
 }
 
+// What a kernel adds to the time of those in order, by the kernel that ended before it.
+struct Step {
+  double begin_ns = 0;  // after the end before; negative where it was launched early
+  double end_ns = 0;
+  int64_t count = 0;
+};
+
+// Of runs sorted by begin. Pairs that come at least a hundredth as often as the most frequent one.
+void PrintSteps(std::vector<Run> runs) {
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.end < b.end; });
+  std::map<std::pair<std::string, std::string>, Step> steps;
+  int64_t most = 0;
+  for (size_t i = 1; i < runs.size(); ++i) {
+    const auto before = static_cast<double>(runs[i - 1].end);
+    Step& step = steps[{ShortName(runs[i].name.c_str()), ShortName(runs[i - 1].name.c_str())}];
+    step.begin_ns += static_cast<double>(runs[i].begin) - before;
+    step.end_ns += static_cast<double>(runs[i].end) - before;
+    most = std::max(most, ++step.count);
+  }
+  std::fprintf(stderr, "%8s %10s %10s  us after the end before: kernel, the one before\n", "count",
+               "begin", "end");
+  for (const auto& [names, step] : steps) {
+    if (step.count * 100 < most) continue;
+    const double scale = 1e-3 / static_cast<double>(step.count);
+    std::fprintf(stderr, "%8lld %10.2f %10.2f  %s, %s\n", static_cast<long long>(step.count),
+                 step.begin_ns * scale, step.end_ns * scale, names.first.c_str(),
+                 names.second.c_str());
+  }
+}
+
 // Of the last KERNEL_TRACE_LAST_MS milliseconds of the program's work on the GPU; of all without.
 void Print() {
   cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -153,6 +184,7 @@ void Print() {
   std::fprintf(stderr, "--- kernel trace\n");
   PrintIdle(runs);
   PrintKernels(runs);
+  PrintSteps(runs);
 }
 
 }  // namespace
