@@ -5,6 +5,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
+#include "kernels/fp8_gated/fp8_gated.h"
 #include "kernels/fp8_gemm/fp8_gemm.h"
 #include "kernels/quantize/quantize.h"
 
@@ -38,6 +39,10 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
   for (const StoredPart& part : parts) layer.outputs_ += part.row_part.size();
   ASSIGN_OR_RETURN(layer.weight_, LoadFp8(parts, plan, ctx));
   ASSIGN_OR_RETURN(layer.flags_, LoadFlags(ctx.weights));
+  if (!ctx.weights.recording() && layer.weight_.runs.size() == 1) {
+    ASSIGN_OR_RETURN(layer.has_gated_,
+                     Fp8GatedCovers(*ctx.weights.device(), layer.inputs_, layer.outputs_ / 2));
+  }
   return layer;
 }
 
@@ -71,13 +76,18 @@ int64_t Fp8Linear::InputBytes(int64_t tokens, int64_t inputs) {
          ActivationBytes(DType::kF32, Groups(inputs), ScaleStride(tokens));
 }
 
-absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
-                                const std::optional<TensorView>& bias, const TensorView& y) const {
+absl::StatusOr<QuantizeArgs> Fp8Linear::CodesOf(const OpContext& op, const LinearInput& in) {
   QuantizeArgs args = *in.fp8;
   if (!in.quantised) {
     args.x = in.x;
     RETURN_IF_ERROR(Quantize(op, args));
   }
+  return args;
+}
+
+absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
+                                const std::optional<TensorView>& bias, const TensorView& y) const {
+  ASSIGN_OR_RETURN(const QuantizeArgs args, CodesOf(op, in));
   const bool blocks = weight_.scales == Fp8GemmScales::kBlocks;
   const TensorView& scale = weight_.scale.view;
   for (const Fp8Weight::Run& run : weight_.runs) {
@@ -95,6 +105,21 @@ absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
                      .bias = own_bias}));
   }
   return absl::OkStatus();
+}
+
+absl::Status Fp8Linear::GatedForward(const OpContext& op, const LinearInput& in,
+                                     const TensorView& y) const {
+  ASSIGN_OR_RETURN(const QuantizeArgs args, CodesOf(op, in));
+  return Fp8Gated(op, {.x = args.codes,
+                       .x_scale = args.scale,
+                       .weight = weight_.codes.view,
+                       .weight_scale = weight_.scale.view,
+                       .y = y,
+                       .scales = weight_.scales});
+}
+
+bool Fp8Linear::GatedCovers(int64_t tokens) const {
+  return has_gated_ && tokens <= kFp8GatedTokens;
 }
 
 int64_t Fp8Linear::WorkspaceBytes(Device& device) const {

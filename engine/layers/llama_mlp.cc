@@ -49,6 +49,7 @@ absl::StatusOr<LlamaMlp> LlamaMlp::Load(const LlamaMlpConfig& config, const std:
   ASSIGN_OR_RETURN(const Range part, ColumnsOf(prefix, width, unit, ctx));
   LlamaMlp layer;
   layer.hidden_size_ = config.hidden_size;
+  layer.bias_ = config.bias;
   layer.gate_up_block_ = GateUpBlockOf(ctx, config, plan, part);
   const int64_t block = layer.gate_up_block_ == 0 ? part.size() : layer.gate_up_block_;
   std::vector<ColumnParallelLinear::Projection> gate_up;
@@ -63,6 +64,20 @@ absl::StatusOr<LlamaMlp> LlamaMlp::Load(const LlamaMlpConfig& config, const std:
                    RowParallelLinear::Load({down, config.hidden_size, width, part}, config.bias,
                                            down_plan, ctx));
   return layer;
+}
+
+absl::StatusOr<bool> LlamaMlp::GatedAtOnce(const OpContext& op, const LinearInput& in,
+                                           const TensorView& gated) const {
+  const int64_t tokens = gated.dim(0), width = gated.dim(1);
+  const LinearWeight& weight = gate_up_proj_.weight();
+  if (gate_up_block_ == kGateUpBlock &&
+      GateUpCovers(op.device.type(), tokens, hidden_size_, width)) {
+    RETURN_IF_ERROR(GateUp(op, {.x = in.x, .weight = weight.plain(), .y = gated}));
+    return true;
+  }
+  if (bias_ || !weight.GatedCovers(tokens)) return false;
+  RETURN_IF_ERROR(weight.GatedForward(op, in, gated));
+  return true;
 }
 
 absl::Status LlamaMlp::Gate(const OpContext& op, const TensorView& gate_up, LinearInput& y) const {
@@ -88,12 +103,8 @@ absl::Status LlamaMlp::Forward(ForwardContext& ctx, const LinearInput& in,
   ASSIGN_OR_RETURN(const TensorView gated,
                    TakeActivation(scope, ctx.op, in.x.dtype, tokens, width));
   ASSIGN_OR_RETURN(LinearInput down_in, down_proj_.weight().TakeInput(scope, gated));
-  const bool fused = gate_up_block_ == kGateUpBlock &&
-                     GateUpCovers(ctx.op.device.type(), tokens, hidden_size_, width);
-  if (fused) {
-    RETURN_IF_ERROR(
-        GateUp(ctx.op, {.x = in.x, .weight = gate_up_proj_.weight().plain(), .y = gated}));
-  } else {
+  ASSIGN_OR_RETURN(const bool at_once, GatedAtOnce(ctx.op, in, gated));
+  if (!at_once) {
     RETURN_IF_ERROR(gate_up_proj_.Forward(ctx.op, in, gate_up));
     RETURN_IF_ERROR(Gate(ctx.op, gate_up, down_in));
   }

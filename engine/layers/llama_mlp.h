@@ -37,6 +37,9 @@ class LlamaMlp final {
 
  private:
   LlamaMlp() = default;
+  // gated: [T, width]. True if one op made it of `in`; then down_proj_ quantises it.
+  absl::StatusOr<bool> GatedAtOnce(const OpContext& op, const LinearInput& in,
+                                   const TensorView& gated) const;
   // gate_up: [T, 2 * width], y: [T, width], for down_proj_.
   absl::Status Gate(const OpContext& op, const TensorView& gate_up, LinearInput& y) const;
 
@@ -44,6 +47,7 @@ class LlamaMlp final {
   // Rows of gate, then up; where gate_up_block_ is not 0, in blocks of it by turns.
   ColumnParallelLinear gate_up_proj_;
   int64_t gate_up_block_ = 0;
+  bool bias_ = false;
   RowParallelLinear down_proj_;
 };
 

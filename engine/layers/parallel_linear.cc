@@ -52,6 +52,15 @@ absl::Status LinearWeight::Forward(const OpContext& op, const LinearInput& in, c
   return Linear(op, {.x = in.x, .weight = plain_.view, .bias = BiasView(bias), .y = y});
 }
 
+absl::Status LinearWeight::GatedForward(const OpContext& op, const LinearInput& in,
+                                        const TensorView& y) const {
+  return fp8_->GatedForward(op, in, y);
+}
+
+bool LinearWeight::GatedCovers(int64_t tokens) const {
+  return fp8_.has_value() && fp8_->GatedCovers(tokens);
+}
+
 int64_t LinearWeight::WorkspaceBytes(Device& device, int64_t tokens) const {
   if (fp8_.has_value()) {
     return Fp8Linear::InputBytes(tokens, fp8_->inputs()) + fp8_->WorkspaceBytes(device);

@@ -28,6 +28,9 @@ class LinearWeight final {
   // y = x W^T + bias; `bias` may be empty. in: of TakeInput; y: [T, outputs].
   absl::Status Forward(const OpContext& op, const LinearInput& in, const Weight& bias,
                        const TensorView& y) const;
+  // As Fp8Linear's; floats are never covered.
+  absl::Status GatedForward(const OpContext& op, const LinearInput& in, const TensorView& y) const;
+  bool GatedCovers(int64_t tokens) const;
   // That one call of both needs at most for `tokens` tokens.
   int64_t WorkspaceBytes(Device& device, int64_t tokens) const;
 

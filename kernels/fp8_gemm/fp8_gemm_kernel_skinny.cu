@@ -1,126 +1,14 @@
-// Up to 8 tokens: y [T, N] = x [T, K] w [N, K]', E4M3, the weight going from memory to the tensor
-// cores without shared memory, as kernels/tile/skinny_gemm.cuh does it for bf16.
-//
-// Grid: a block for kRowTiles tiles of 16 outputs, K a multiple of 128. Its warps take pieces of
-// 128 inputs in turn. A lane (g = lane / 4, t = lane % 4) loads 16 codes at inputs 16 t of rows g
-// and g + 8. Widened to f16, which is exact, each four of them are halves of a valid A fragment of
-// mma.m16n8k16 under a permutation of the inputs; x is loaded and widened by the same one. (There
-// is no mma of E4M3 on Hopper: the compiler would widen too, and add up by FADD.) kUnroll pieces
-// are in flight a warp, the first of them from before the dependency wait. Sums of 128 inputs are
-// scaled and added in f32. Bound by reading w.
+// Up to 8 tokens: fp8_gemm_kernel_skinny.cuh has the schedule.
 #include <cuda_bf16.h>
 
-#include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_skinny.cuh"
 #include "kernels/ptx/launch.cuh"
-#include "kernels/ptx/load.cuh"
-#include "kernels/ptx/mma.cuh"
-#include "kernels/ptx/pdl.cuh"
 
 namespace millrace {
 namespace {
 
-constexpr int kPiece = 128;  // inputs a warp takes at once
-constexpr int kLanePad = 5;  // floats of a lane's sums: odd, so that lanes meet different banks
-
-// Codes of a piece: of each tile rows g and g + 8, first and second 64 inputs.
-template <int kRowTiles>
-struct Weights {
-  uint4 v[kRowTiles][2][2];
-};
-
-// What a lane reads.
-template <int kRowTiles>
-struct Lane {
-  const uint8_t* rows[kRowTiles][2];
-  const uint8_t* x;
-  // Scales of blocks: of tokens 2t and 2t + 1, and of the outputs, from one piece to the next.
-  const float* x_scale[2];
-  int64_t x_scale_stride;
-  const float* weight_scale;
-};
-
-template <int kRowTiles>
-__device__ __forceinline__ Lane<kRowTiles> LocateLane(const Fp8GemmKernelArgs& a, int first_row) {
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  Lane<kRowTiles> lane;
-#pragma unroll
-  for (int r = 0; r < 2 * kRowTiles; ++r) {
-    const int row = min(first_row + 8 * r + g, a.outputs - 1);  // the excess is not stored
-    lane.rows[r / 2][r % 2] = a.weight + row * a.weight_stride + 16 * t;
-  }
-  for (int i = 0; i < 2; ++i) lane.x_scale[i] = a.x_scale + min(2 * t + i, a.tokens - 1);
-  lane.x = a.x + min(g, a.tokens - 1) * a.x_stride + 16 * t;
-  lane.x_scale_stride = a.x_scale_stride;
-  lane.weight_scale = a.weight_scale + first_row / kPiece * a.weight_scale_stride;
-  return lane;
-}
-
-template <int kRowTiles>
-__device__ __forceinline__ Weights<kRowTiles> Load(const Lane<kRowTiles>& lane, int piece) {
-  Weights<kRowTiles> w;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int r = 0; r < 2 * kRowTiles; ++r) {
-      w.v[r / 2][r % 2][half] = LoadStream(lane.rows[r / 2][r % 2] + piece * kPiece + 64 * half);
-    }
-  }
-  return w;
-}
-
-// Four codes as f16.
-struct Widened {
-  uint32_t low, high;
-};
-__device__ __forceinline__ Widened Widen(uint32_t codes) {
-  Widened w = {};
-#if __CUDA_ARCH__ >= 890  // elsewhere the kernel is never launched
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(w.low), "=r"(w.high)
-      : "r"(codes));
-#endif
-  return w;
-}
-
-__device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-// sums: of each tile rows g and g + 8 of tokens 2t and 2t + 1.
-template <int kRowTiles, bool kBlocks>
-__device__ __forceinline__ void Multiply(const Lane<kRowTiles>& lane, const Weights<kRowTiles>& w,
-                                         int piece, float (&sums)[kRowTiles][4]) {
-  float part[2][kRowTiles][4] = {};  // two chains of products
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint4 codes = LoadInPlace(lane.x + piece * kPiece + 64 * half);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Widened x = Widen(Word(codes, i));
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        const Widened top = Widen(Word(w.v[r][0][half], i));
-        const Widened bottom = Widen(Word(w.v[r][1][half], i));
-        MmaF16(part[i % 2][r], top.low, bottom.low, top.high, bottom.high, x.low, x.high);
-      }
-    }
-  }
-  float scale[2] = {1, 1};
-  if constexpr (kBlocks) {
-    const float weight = __ldg(lane.weight_scale + piece);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      scale[i] = LoadInPlace(lane.x_scale[i] + piece * lane.x_scale_stride) * weight;
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[r][i] += (part[0][r][i] + part[1][r][i]) * scale[i % 2];
-  }
-}
+using fp8_skinny::Shape;
 
 __device__ __forceinline__ void Store(const Fp8GemmKernelArgs& a, int token, int output, float y) {
   const int64_t at = token * a.y_stride + output;
@@ -131,73 +19,25 @@ __device__ __forceinline__ void Store(const Fp8GemmKernelArgs& a, int token, int
   }
 }
 
-template <int kTiles, int kWarpsOfBlock, int kInFlight, int kBlocksOfSm>
-struct Shape {
-  static constexpr int kRowTiles = kTiles;
-  static constexpr int kRows = 16 * kTiles;
-  static constexpr int kWarps = kWarpsOfBlock;
-  static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kUnroll = kInFlight;
-  static constexpr int kBlocksPerSm = kBlocksOfSm;
-};
-
-// The warps' sums, each a tile's.
-template <typename S>
-struct Shared {
-  float parts[S::kWarps][S::kRowTiles][kLanePad * 32];
-};
-
 template <typename S, bool kBlocks>
-__device__ __forceinline__ void StoreSums(const Fp8GemmKernelArgs& args, int first_row,
-                                          const Shared<S>& shared) {
+__global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
+    Skinny(const __grid_constant__ Fp8GemmKernelArgs args) {
+  __shared__ fp8_skinny::Shared<S> shared;
+  int first_rows[S::kRowTiles];
+#pragma unroll
+  for (int r = 0; r < S::kRowTiles; ++r) first_rows[r] = blockIdx.x * S::kRows + 16 * r;
+  fp8_skinny::Run<S, kBlocks>(args, first_rows, shared);
   for (int i = threadIdx.x; i < S::kRows * args.tokens; i += S::kThreads) {
     const int row = i % S::kRows, token = i / S::kRows;
-    const int output = first_row + row;
+    const int output = first_rows[0] + row;
     if (output >= args.outputs) continue;
-    const int at = (row % 8 * 4 + token / 2) * kLanePad + row % 16 / 8 * 2 + token % 2;
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < S::kWarps; ++k) sum += shared.parts[k][row / 16][at];
+    float sum = fp8_skinny::SumOf<S>(shared, row, token);
     if constexpr (!kBlocks) {
       sum *= args.x_scale[token * args.x_scale_stride] *
              args.weight_scale[output * args.weight_scale_stride];
     }
     Store(args, token, output, WithAddends(args, token, output, sum));
   }
-}
-
-template <typename S, bool kBlocks>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
-    Skinny(const __grid_constant__ Fp8GemmKernelArgs args) {
-  __shared__ Shared<S> shared;
-  const int warp = threadIdx.x / 32;
-  const int first_row = blockIdx.x * S::kRows;
-  const Lane<S::kRowTiles> lane = LocateLane<S::kRowTiles>(args, first_row);
-  const int pieces = args.inputs / kPiece;
-  Weights<S::kRowTiles> w[S::kUnroll];
-#pragma unroll
-  for (int u = 0; u < S::kUnroll; ++u) {
-    if (warp + u * S::kWarps < pieces) w[u] = Load(lane, warp + u * S::kWarps);
-  }
-  WaitForPriorGrid();
-  StartNextGrid();
-
-  float sums[S::kRowTiles][4] = {};
-  constexpr int kStep = S::kUnroll * S::kWarps;
-  for (int first = warp; first < pieces; first += kStep) {
-#pragma unroll
-    for (int u = 0; u < S::kUnroll; ++u) {
-      const int piece = first + u * S::kWarps;
-      if (piece < pieces) Multiply<S::kRowTiles, kBlocks>(lane, w[u], piece, sums);
-      if (piece + kStep < pieces) w[u] = Load(lane, piece + kStep);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4 * S::kRowTiles; ++i) {
-    shared.parts[warp][i / 4][threadIdx.x % 32 * kLanePad + i % 4] = sums[i / 4][i % 4];
-  }
-  __syncthreads();
-  StoreSums<S, kBlocks>(args, first_row, shared);
 }
 
 template <typename S>
@@ -218,7 +58,7 @@ cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiproc
   // ends where many come one after the other, long rows want the more warps.
   const int tiles = (args.outputs + 15) / 16;
   if (tiles > 4 * multiprocessors) return LaunchWith<Shape<2, 4, 2, 4>>(args, stream);
-  if (args.inputs >= 64 * kPiece) return LaunchWith<Shape<1, 16, 2, 2>>(args, stream);
+  if (args.inputs >= 64 * fp8_skinny::kPiece) return LaunchWith<Shape<1, 16, 2, 2>>(args, stream);
   return LaunchWith<Shape<2, 8, 2, 2>>(args, stream);
 }
 

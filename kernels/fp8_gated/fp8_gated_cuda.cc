@@ -1,0 +1,33 @@
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/rows_aligned.h"
+#include "kernels/cuda/cuda_device_impl.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/fp8_gated/fp8_gated_impl.h"
+#include "kernels/fp8_gated/fp8_gated_kernel.h"
+#include "kernels/fp8_gemm/product_args.h"
+
+namespace millrace {
+
+absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
+  if (CudaDevice::Of(ctx.device).compute_capability() < kFp8GatedCapability) {
+    return absl::UnimplementedError("Fp8Gated: a device below sm_89");
+  }
+  if (!RowsAligned(args.x) || !RowsAligned(args.weight)) {
+    return absl::UnimplementedError("Fp8Gated: rows of x and weight must start on 16 bytes");
+  }
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
+  if (args.weight.dim(0) > kMax || args.weight.dim(1) > kMax) {
+    return absl::UnimplementedError("Fp8Gated: a dimension above 2^30");
+  }
+  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs({.x = args.x,
+                                                            .x_scale = args.x_scale,
+                                                            .weight = args.weight,
+                                                            .weight_scale = args.weight_scale,
+                                                            .y = args.y,
+                                                            .scales = args.scales});
+  return CudaStatus(LaunchFp8Gated(kernel_args, ToCuda(ctx.stream)), "Fp8Gated");
+}
+
+}  // namespace millrace

@@ -1,0 +1,188 @@
+#include "kernels/fp8_gated/fp8_gated.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/testing/fp8_sum.h"
+#include "kernels/testing/guarded_tensor.h"
+#include "kernels/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+using Values = std::vector<double>;
+
+// Paddings in elements, of rows of codes, of scales of x and of y.
+struct Case {
+  int64_t tokens, inputs, outputs, padding, scale_padding;
+};
+// One block and many; K of less than a block's pieces, of as many, and of several rounds; outputs
+// whose ups begin inside a block of scales; one token and eight.
+constexpr Case kCases[] = {{0, 128, 16, 0, 0},    {1, 128, 16, 0, 0},    {8, 256, 128, 16, 0},
+                           {3, 1024, 144, 0, 5},  {5, 1152, 272, 16, 3}, {2, 4096, 80, 0, 2},
+                           {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0}};
+
+struct Tensors {
+  Tensors(Device& device, const Case& c, bool of_blocks)
+      : blocks(of_blocks),
+        x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
+        x_scale(device, DType::kF32,
+                blocks ? std::vector<int64_t>{c.inputs / 128, c.tokens}
+                       : std::vector<int64_t>{c.tokens},
+                blocks ? c.scale_padding : 0),
+        weight(device, DType::kU8, {2 * c.outputs, c.inputs}, c.padding),
+        weight_scale(device, DType::kF32,
+                     blocks ? std::vector<int64_t>{(2 * c.outputs + 127) / 128, c.inputs / 128}
+                            : std::vector<int64_t>{2 * c.outputs}),
+        y(device, DType::kBF16, {c.tokens, c.outputs}, c.scale_padding) {
+    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
+    SetCodes(x, rng);
+    SetCodes(weight, rng);
+    x_scale.SetUniform(rng, 0.5, 2);
+    // Gates and ups of some units: codes have a mean square of some 60^2.
+    const double unit = 1 / (3600 * std::sqrt(static_cast<double>(c.inputs)));
+    weight_scale.SetUniform(rng, unit, 4 * unit);
+  }
+
+  Fp8GatedArgs Args() const {
+    return {.x = x.view(),
+            .x_scale = x_scale.view(),
+            .weight = weight.view(),
+            .weight_scale = weight_scale.view(),
+            .y = y.view(),
+            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+  }
+
+  bool blocks;
+  GuardedTensor x, x_scale, weight, weight_scale, y;
+};
+
+// By its formula.
+class Oracle {
+ public:
+  Oracle(const Tensors& t, const Case& c)
+      : case_(c),
+        blocks_(t.blocks),
+        x_(DecodeE4M3(t.x.Get())),
+        weight_(DecodeE4M3(t.weight.Get())),
+        x_scale_(t.x_scale.Get()),
+        weight_scale_(t.weight_scale.Get()) {}
+
+  double Value(int64_t m, int64_t i) const {
+    const double gate = Sum(m, i);
+    return gate / (1 + std::exp(-gate)) * Sum(m, case_.outputs + i);
+  }
+
+ private:
+  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
+
+  double Sum(int64_t m, int64_t n) const {
+    const int64_t depth = case_.inputs / 128;
+    double sum = 0;
+    for (int64_t k = 0; k < case_.inputs; ++k) {
+      const double scale = blocks_ ? At(x_scale_, k / 128 * case_.tokens + m) *
+                                         At(weight_scale_, n / 128 * depth + k / 128)
+                                   : At(x_scale_, m) * At(weight_scale_, n);
+      sum += At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k) * scale;
+    }
+    return sum;
+  }
+
+  const Case& case_;
+  bool blocks_;
+  Values x_, weight_, x_scale_, weight_scale_;
+};
+
+class Fp8GatedTest : public OpTest {
+ protected:
+  bool covered() {
+    const auto covers = Fp8GatedCovers(device(), 128, 16);
+    return covers.ok() && *covers;
+  }
+};
+
+TEST_P(Fp8GatedTest, MatchesTheFormula) {
+  if (!covered()) GTEST_SKIP() << "no kernel for this device";
+  for (const Case& c : kCases) {
+    for (bool blocks : {false, true}) {
+      SCOPED_TRACE(testing::Message() << c.tokens << " x " << c.inputs << " x " << c.outputs
+                                      << (blocks ? " blocks" : " vectors"));
+      const Tensors t(device(), c, blocks);
+      ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
+      const Oracle oracle(t, c);
+      const Values y = t.y.Get();
+      for (int64_t m = 0; m < c.tokens; ++m) {
+        for (int64_t i = 0; i < c.outputs; ++i) {
+          const double want = oracle.Value(m, i);
+          // Products are exact in f16 pairs, sums in f32 of some units.
+          ASSERT_NEAR(y[static_cast<size_t>(m * c.outputs + i)], want,
+                      2e-4 + std::abs(want) / 256 * 1.01)
+              << m << ", " << i;
+        }
+      }
+      for (const GuardedTensor* g : {&t.x, &t.x_scale, &t.weight, &t.weight_scale, &t.y}) {
+        EXPECT_TRUE(g->GuardsIntact());
+      }
+      const std::vector<uint8_t> once = t.y.GetBytes();
+      ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
+      EXPECT_EQ(t.y.GetBytes(), once);
+    }
+  }
+}
+
+TEST_P(Fp8GatedTest, ATokenDoesNotDependOnTheOthers) {
+  if (!covered()) GTEST_SKIP() << "no kernel for this device";
+  const Case c = {8, 640, 48, 0, 0};
+  const Tensors t(device(), c, false);
+  ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
+  const Values all = t.y.Get();
+  GuardedTensor one(device(), DType::kBF16, {1, c.outputs});
+  for (int64_t m = 0; m < c.tokens; ++m) {
+    Fp8GatedArgs args = t.Args();
+    args.x = args.x.Rows(m, m + 1);
+    args.x_scale = args.x_scale.Rows(m, m + 1);
+    args.y = one.view();
+    ASSERT_EQ(Fp8Gated(ctx(), args), absl::OkStatus());
+    EXPECT_EQ(one.Get(), Values(all.begin() + m * c.outputs, all.begin() + (m + 1) * c.outputs));
+  }
+}
+
+TEST_P(Fp8GatedTest, RefusesWhatDoesNotFit) {
+  const Tensors t(device(), {3, 128, 32, 0, 0}, false);
+  const auto refusal = [&](const Fp8GatedArgs& args) {
+    return std::string(Fp8Gated(ctx(), args).message());
+  };
+  Fp8GatedArgs args = t.Args();
+  args.weight = args.weight.Rows(0, 63);
+  EXPECT_EQ(refusal(args), "Fp8Gated: weight.dim(0) must be even");
+  args = t.Args();
+  args.y = args.y.Cols(0, 16);
+  EXPECT_EQ(refusal(args), "Fp8Gated: y.dim(1) = 16, want 32");
+  args = t.Args();
+  args.weight_scale = args.weight_scale.Rows(0, 32);
+  EXPECT_EQ(refusal(args), "Fp8Gated: weight_scale.dim(0) = 32, want 64");
+  const Tensors many(device(), {9, 128, 16, 0, 0}, false), odd(device(), {1, 128, 24, 0, 0}, false);
+  EXPECT_EQ(Fp8Gated(ctx(), many.Args()).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Fp8Gated(ctx(), odd.Args()).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Fp8Gated(ctx(), t.Args()).ok(), covered());
+}
+
+TEST_P(Fp8GatedTest, CoversWholePieces) {
+  const bool any = covered();
+  const auto covers = [&](int64_t inputs, int64_t outputs) {
+    return Fp8GatedCovers(device(), inputs, outputs).value();
+  };
+  EXPECT_EQ(covers(4096, 14336), any);
+  EXPECT_FALSE(covers(4096 + 64, 14336));
+  EXPECT_FALSE(covers(0, 14336));
+  EXPECT_FALSE(covers(4096, 14336 + 8));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, Fp8GatedTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
+
+}  // namespace
+}  // namespace millrace
