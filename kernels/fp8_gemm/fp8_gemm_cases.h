@@ -22,7 +22,7 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {32, 512, 1000, 0, 0},  {50, 640, 130, 0, 2},  {64, 1040, 258, 0, 0},  {100, 512, 256, 0, 0},
     {128, 2304, 130, 0, 0}, {129, 256, 384, 0, 3}, {260, 272, 520, 0, 0},  {300, 144, 333, 0, 0},
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},    {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
-    {130, 656, 264, 0, 0}};
+    {130, 656, 264, 0, 0},  {3, 2048, 4104, 16, 1}};
 
 // With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
 inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {
