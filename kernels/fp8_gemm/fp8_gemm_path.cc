@@ -13,9 +13,10 @@ constexpr int64_t kSplitTokens = 64;
 constexpr int64_t kSkinnyTokens = 8;
 
 // On Hopper, with scales of blocks, kSkinny is the faster one where each of its warps has some of K
-// and all multiprocessors have outputs; elsewhere kSplit, which shares K (README.md).
-bool SkinnyFillsHopper(const TensorView& weight) {
-  return weight.dim(0) >= 4096 && weight.dim(1) >= 2048;
+// and all multiprocessors have outputs, and K is not so long that kSplit's shares of it win
+// (README.md).
+bool SkinnySuitsHopper(const TensorView& weight) {
+  return weight.dim(0) >= 4096 && weight.dim(1) >= 2048 && weight.dim(1) <= 4096;
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -28,7 +29,7 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   const bool blocks = args.scales == Fp8GemmScales::kBlocks;
   const bool wgmma = compute_capability == 90 && (!blocks || RowsAligned(args.x_scale));
   const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
-  if (compute_capability >= 89 && skinny && (!wgmma || !blocks || SkinnyFillsHopper(args.weight))) {
+  if (compute_capability >= 89 && skinny && (!wgmma || !blocks || SkinnySuitsHopper(args.weight))) {
     return Fp8GemmKernel::kSkinny;
   }
   if (!wgmma) return Fp8GemmKernel::kMma;
