@@ -4,8 +4,7 @@
 // Grid: a cluster for each tile of kOutputs outputs; its blocks share the tile's K in equal parts.
 //   warpgroups   64 outputs each
 //   last warp    producer: keeps a ring of (w, x, scales of x) stages full; the weights of the
-//   first
-//                ones are asked for before the step's inputs exist
+//                first ones are asked for before the step's inputs exist
 // At the end each block of a cluster sends the others their shares of its sums, into what they no
 // longer need of their rings, and adds up its own share in the order of K. Bound by reading w; the
 // ring leaves half of the SM to the next kernel, whose weights then come under this one's end. No
@@ -20,7 +19,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
-#include "kernels/fp8_gemm/fp8_gemm_kernel_cluster.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
