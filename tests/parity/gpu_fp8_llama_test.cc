@@ -25,10 +25,14 @@ std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quan
                      .quantize = quantize});
 }
 
-Fp8Llama Llama(QuantTarget format) {
-  return MakeFp8Llama(
-      {.hidden = 160, .intermediate = 272, .heads = 4, .kv_heads = 2, .head_dim = 64}, format,
-      "gpu_fp8");
+// Widths that end within blocks of 128; and whole blocks, which Fp8Gated wants.
+constexpr TinyLlamaShape kUneven = {
+    .hidden = 160, .intermediate = 272, .heads = 4, .kv_heads = 2, .head_dim = 64};
+constexpr TinyLlamaShape kWhole = {
+    .hidden = 256, .intermediate = 384, .heads = 4, .kv_heads = 2, .head_dim = 64};
+
+Fp8Llama Llama(QuantTarget format, const TinyLlamaShape& shape = kUneven) {
+  return MakeFp8Llama(shape, format, "gpu_fp8");
 }
 
 class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
@@ -42,15 +46,18 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
 // large and random here, so this is about what rounding to FP8 costs at all (fp8_llama_test: 0.16
 // to 0.2 of the logits); a wrong scale or cut costs more than the logits themselves.
 TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
-  const Fp8Llama llama = Llama(GetParam());
-  const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);
-  ASSERT_NE(engine, nullptr);
-  for (const int32_t length : {1, 5, 33, 70}) {
-    const Request request = Greedy(Prompt(length, length), 1, true);
-    const Output output = RunAll(*engine, {request})[0];
-    ASSERT_TRUE(output.status.ok()) << output.status;
-    const std::vector<std::vector<double>> want = llama.twin.Logits(request.prompt);
-    EXPECT_LT(Rms(Difference(want, output.logits)), 0.25 * Rms(want)) << length << " tokens";
+  for (const TinyLlamaShape& shape : {kUneven, kWhole}) {
+    const Fp8Llama llama = Llama(GetParam(), shape);
+    const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);
+    ASSERT_NE(engine, nullptr);
+    for (const int32_t length : {1, 5, 33, 70}) {
+      const Request request = Greedy(Prompt(length, length), 1, true);
+      const Output output = RunAll(*engine, {request})[0];
+      ASSERT_TRUE(output.status.ok()) << output.status;
+      const std::vector<std::vector<double>> want = llama.twin.Logits(request.prompt);
+      EXPECT_LT(Rms(Difference(want, output.logits)), 0.25 * Rms(want))
+          << length << " tokens, hidden size " << shape.hidden;
+    }
   }
 }
 
