@@ -8,6 +8,9 @@
 
 namespace millrace {
 
+// The compute capability whose tiles make codes.
+inline constexpr int32_t kFp8GateUpCapability = 90;
+
 absl::Status Fp8GateUpCuda(const OpContext& ctx, const Fp8GateUpArgs& args);
 
 // By Fp8Gemm and SwigluQuantize, a few tokens at a time, on any device: the CPU's row, and what the

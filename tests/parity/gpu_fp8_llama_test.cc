@@ -25,7 +25,7 @@ std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quan
                      .quantize = quantize});
 }
 
-// Widths that end within blocks of 128; and whole blocks, which Fp8Gated wants.
+// Widths that end within blocks of 128; and whole blocks, which Fp8Gated and Fp8GateUp want.
 constexpr TinyLlamaShape kUneven = {
     .hidden = 160, .intermediate = 272, .heads = 4, .kv_heads = 2, .head_dim = 64};
 constexpr TinyLlamaShape kWhole = {
@@ -50,7 +50,7 @@ TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
     const Fp8Llama llama = Llama(GetParam(), shape);
     const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);
     ASSERT_NE(engine, nullptr);
-    for (const int32_t length : {1, 5, 33, 70}) {
+    for (const int32_t length : {1, 5, 33, 70, 150}) {
       const Request request = Greedy(Prompt(length, length), 1, true);
       const Output output = RunAll(*engine, {request})[0];
       ASSERT_TRUE(output.status.ok()) << output.status;
