@@ -43,8 +43,8 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
   if (!ctx.weights.recording() && layer.weight_.runs.size() == 1) {
     Device& device = *ctx.weights.device();
     ASSIGN_OR_RETURN(layer.has_gated_, Fp8GatedCovers(device, layer.inputs_, layer.outputs_ / 2));
-    ASSIGN_OR_RETURN(layer.has_gate_up_,
-                     Fp8GateUpCovers(device, layer.inputs_, layer.outputs_ / 2));
+    ASSIGN_OR_RETURN(layer.gate_up_tokens_,
+                     Fp8GateUpLeastTokens(device, layer.inputs_, layer.outputs_ / 2));
   }
   return layer;
 }
@@ -138,8 +138,7 @@ bool Fp8Linear::GatedCovers(const LinearInput& y) const {
 }
 
 bool Fp8Linear::GateUpCovers(const LinearInput& y) const {
-  return has_gate_up_ && y.x.dim(0) > kFp8GateUpFewTokens && y.fp8.has_value() &&
-         y.fp8->unit == QuantizeUnit::kGroup;
+  return y.x.dim(0) >= gate_up_tokens_ && y.fp8.has_value() && y.fp8->unit == QuantizeUnit::kGroup;
 }
 
 int64_t Fp8Linear::WorkspaceBytes(Device& device) const {

@@ -3,6 +3,7 @@
 #define ENGINE_LAYERS_FP8_LINEAR_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -64,9 +65,10 @@ class Fp8Linear final {
   int64_t inputs_ = 0;
   int64_t outputs_ = 0;
   Fp8Weight weight_;
-  bool has_gated_ = false;    // Fp8Gated has a kernel for the weight
-  bool has_gate_up_ = false;  // and Fp8GateUp
-  Weight flags_;              // of Fp8Gemm; of this layer alone, so that products may overlap
+  bool has_gated_ = false;  // Fp8Gated has a kernel for the weight
+  // From here on Fp8GateUp is faster than what it stands for.
+  int64_t gate_up_tokens_ = std::numeric_limits<int64_t>::max();
+  Weight flags_;  // of Fp8Gemm; of this layer alone, so that products may overlap
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "kernels/fp8_gate_up/fp8_gate_up.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
@@ -67,11 +68,16 @@ absl::Status Fp8GateUpByParts(const OpContext& ctx, const Fp8GateUpArgs& args) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Fp8GateUpCovers(Device& device, int64_t inputs, int64_t outputs) {
-  if (device.type() != DeviceType::kCuda) return false;
-  if (inputs <= 0 || inputs % 16 != 0 || outputs % kQuantizeGroup != 0) return false;
+absl::StatusOr<int64_t> Fp8GateUpLeastTokens(Device& device, int64_t inputs, int64_t outputs) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  const bool fits = inputs > 0 && inputs % 16 == 0 && outputs > 0 && outputs % kQuantizeGroup == 0;
+  if (device.type() != DeviceType::kCuda || !fits) return kNever;
   ASSIGN_OR_RETURN(const DeviceProperties properties, device.Properties());
-  return properties.compute_capability == kFp8GateUpCapability;
+  if (properties.compute_capability != kFp8GateUpCapability) return kNever;
+  // Tiles of 128 tokens by a group.
+  const int64_t columns = outputs / kQuantizeGroup;
+  const int64_t rows = (properties.multiprocessors + columns - 1) / columns;
+  return std::max(kFp8GateUpFewTokens, (rows - 1) * 128) + 1;
 }
 
 absl::StatusOr<int64_t> Fp8GateUpWorkspaceBytes(Device& device, int64_t max_inputs,

@@ -27,11 +27,11 @@ struct Fp8GateUpArgs {
   QuantizeScale rounding = QuantizeScale::kF32;  // not kGiven
 };
 
-// Whether a kernel of the device does all of it at once for more than kFp8GateUpFewTokens tokens of
-// such weights: CUDA on sm_90, inputs a multiple of 16, outputs (I) of 128. Elsewhere the op is
-// Fp8Gemm and SwigluQuantize by way of memory. For load: it asks the device.
-absl::StatusOr<bool> Fp8GateUpCovers(Device& device, int64_t inputs, int64_t outputs);
-inline constexpr int64_t kFp8GateUpFewTokens = 128;
+// The fewest tokens of such weights that are faster here than by Fp8Gemm and SwigluQuantize: on
+// sm_90 and inputs a multiple of 16, as many as give every multiprocessor a tile. Without such a
+// number the largest int64_t: then this op is those two, by way of memory. For load: it asks the
+// device.
+absl::StatusOr<int64_t> Fp8GateUpLeastTokens(Device& device, int64_t inputs, int64_t outputs);
 
 // What Quantize() makes, by groups, of silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as
 // Fp8Gemm() has them, all in f32. Which kernels run depends on shapes and alignment, and so do the

@@ -15,8 +15,6 @@ namespace {
 bool TakesTiles(const Fp8GateUpArgs& args, int32_t compute_capability) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
   const int64_t tokens = args.x.dim(0), inputs = args.x.dim(1), rows = args.weight.dim(0);
-  // Up to so few the product is bound by reading the weight, which Fp8Gemm's kernels for few tokens
-  // do faster than tiles.
   return compute_capability == kFp8GateUpCapability && tokens > kFp8GateUpFewTokens &&
          tokens <= kMax && inputs > 0 && inputs <= kMax && rows <= kMax &&
          RowsStartOn(args.x, 16) && RowsStartOn(args.weight, 16) && RowsStartOn(args.codes, 16) &&

@@ -206,6 +206,24 @@ TEST_P(Fp8GateUpTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal(args), "Fp8GateUp: the scale cannot be given");
 }
 
+TEST_P(Fp8GateUpTest, WantsATileForEveryMultiprocessor) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(*Fp8GateUpLeastTokens(device(), 4096, 14336 + 64), kNever);
+  EXPECT_EQ(*Fp8GateUpLeastTokens(device(), 4096 + 8, 14336), kNever);
+  const DeviceProperties properties = device().Properties().value();
+  for (int64_t outputs : {128, 2048, 14336}) {
+    const int64_t least = *Fp8GateUpLeastTokens(device(), 4096, outputs);
+    if (device().type() != DeviceType::kCuda || properties.compute_capability != 90) {
+      EXPECT_EQ(least, kNever);
+      continue;
+    }
+    const auto tiles = [&](int64_t tokens) { return (tokens + 127) / 128 * (outputs / 128); };
+    EXPECT_GE(tiles(least), properties.multiprocessors);
+    EXPECT_GT(least, 128);
+    EXPECT_TRUE(least == 129 || tiles(least - 1) < properties.multiprocessors) << least;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, Fp8GateUpTest,
                          ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 

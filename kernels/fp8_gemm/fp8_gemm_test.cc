@@ -341,7 +341,7 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 2048, 7168), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 1536, 24576), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 2048, 2112), 90), Fp8GemmKernel::kSplit);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
