@@ -19,6 +19,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_token_scales.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -257,11 +258,13 @@ class Consumer {
       w_scale_[i] = WeightScale(min(k + kCount + i, end - 1));
     }
     float part[kCount][T::kSums];
+    TokenScales<T::kTokens, T::kBlocks> x_scale[kCount];
     int stage[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       stage[i] = stage_;
       Wait(&smem_.full[stage_], parity_);
+      x_scale[i].template Load<true>(smem_.x_scale[stage_]);
       Multiply(stage_, part[i]);
       if (++stage_ == T::kStages) {
         stage_ = 0;
@@ -276,7 +279,7 @@ class Consumer {
         WgmmaWait<0>();
       }
       WgmmaHold(part[i]);
-      Promote(stage[i], scale[i], part[i]);
+      x_scale[i].Add(part[i], scale[i], total_);
       __syncwarp();
       if (lane_ == 0) Arrive(&smem_.empty[stage[i]]);
       if (i + 1 < kCount) WgmmaFence();
@@ -302,24 +305,6 @@ class Consumer {
                                         i > 0);
     }
     WgmmaCommit();
-  }
-
-  // A thread has two tokens of each eight.
-  __device__ __forceinline__ void Promote(int stage, float w_scale, const float (&part)[T::kSums]) {
-    const float* const scales = smem_.x_scale[stage] + lane_ % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < T::kTokens / 8; ++j) {
-      float2 scale = {1, 1};
-      if constexpr (T::kBlocks) {
-        scale = *reinterpret_cast<const float2*>(scales + 8 * j);
-        scale.x *= w_scale;
-        scale.y *= w_scale;
-      }
-      total_[4 * j] += part[4 * j] * scale.x;
-      total_[4 * j + 1] += part[4 * j + 1] * scale.y;
-      total_[4 * j + 2] += part[4 * j + 2] * scale.x;
-      total_[4 * j + 3] += part[4 * j + 3] * scale.y;
-    }
   }
 
   // Whether y is stored in pairs of bf16.
