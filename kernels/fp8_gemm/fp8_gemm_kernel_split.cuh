@@ -42,6 +42,9 @@ struct Traits {
   // Half of the SM, so that the next kernel fits beside it.
   static constexpr int kBlocksPerSm = 2;
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
+  // Stages of a block's weights not yet asked for when the next kernel may start. With more of them
+  // its first weights would be in the way of these, with fewer they come late (README.md).
+  static constexpr int kNextStartsAt = kWarpgroupsOfBlock == 1 ? 3 : 8;
   // Stages whose products run at once, as far as registers go.
   static constexpr int kTogether = kSums * kWarpgroupsOfBlock <= 32 ? 2 : 1;
   // Pieces of 16 outputs x 8 tokens of a tile, a float4 a lane, and how many a stage of w holds.
@@ -138,11 +141,15 @@ class Producer {
     for (int i = 0; i < Ahead(); ++i) LoadWeights(range_.begin + i, i);
   }
 
+  // Lets the next kernel start on its way.
   __device__ __forceinline__ void Run() {
     for (int i = 0; i < Ahead(); ++i) LoadInputs(range_.begin + i, i);
     int stage = 0;
     uint32_t parity = 0;
+    const int start = max(range_.begin + Ahead(), range_.end - T::kNextStartsAt);
+    if (start == range_.end) StartNextGrid();
     for (int k = range_.begin + Ahead(); k < range_.end; ++k) {
+      if (k == start) StartNextGrid();
       Wait(&smem_.empty[stage], parity);
       LoadWeights(k, stage);
       LoadInputs(k, stage);
@@ -258,13 +265,13 @@ class Consumer {
       w_scale_[i] = WeightScale(min(k + kCount + i, end - 1));
     }
     float part[kCount][T::kSums];
-    TokenScales<T::kTokens, T::kBlocks> x_scale[kCount];
+    TokenScales<T::kTokens, T::kBlocks, true> x_scale[kCount];
     int stage[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       stage[i] = stage_;
       Wait(&smem_.full[stage_], parity_);
-      x_scale[i].template Load<true>(smem_.x_scale[stage_]);
+      x_scale[i].Load(smem_.x_scale[stage_]);
       Multiply(stage_, part[i]);
       if (++stage_ == T::kStages) {
         stage_ = 0;
@@ -281,7 +288,7 @@ class Consumer {
       WgmmaHold(part[i]);
       x_scale[i].Add(part[i], scale[i], total_);
       __syncwarp();
-      if (lane_ == 0) Arrive(&smem_.empty[stage[i]]);
+      if (lane_ == x_scale[i].Leader()) Arrive(&smem_.empty[stage[i]]);
       if (i + 1 < kCount) WgmmaFence();
     }
   }
@@ -426,7 +433,6 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
   __syncthreads();
   if (splits > 1) ClusterMeet();  // the barriers that others arrive at exist
   WaitForPriorGrid();
-  StartNextGrid();
   if (produces) {
     producer.Run();
     if (splits > 1) producer.Open(splits);

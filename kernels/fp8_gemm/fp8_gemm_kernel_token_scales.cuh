@@ -4,17 +4,15 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 namespace millrace {
 
-// A thread has two tokens of each eight: 2 t and 2 t + 1, t = lane % 4.
-//
-// Load() belongs ahead of the stage's products: behind them the last loads were still on their way
-// when the arrival that gives the stage back overtook them, and now and then found the next stage's
-// scales (README.md).
-template <int kTokens, bool kBlocks>
+// A thread has two tokens of each eight: 2 t and 2 t + 1, t = lane % 4. kPairs: the scales of both
+// lie on 8 bytes.
+template <int kTokens, bool kBlocks, bool kPairs>
 struct TokenScales {
-  // scales: of the stage's tokens, in shared memory. kPairs: they lie on 8 bytes.
-  template <bool kPairs>
+  // scales: of the stage's tokens, in shared memory.
   __device__ __forceinline__ void Load(const float* scales) {
     if constexpr (kBlocks) {
       scales += threadIdx.x % 4 * 2;
@@ -41,6 +39,22 @@ struct TokenScales {
       total[4 * j + 2] += part[4 * j + 2] * scale.x;
       total[4 * j + 3] += part[4 * j + 3] * scale.y;
     }
+  }
+
+  // One lane of the warp, to give the stage back. Which one depends on every load of Load(), so
+  // that it cannot do so before: an arrival does not wait for loads ahead of it that nobody has
+  // used yet, and overtook some, which then found the next stage's scales (README.md). The lanes of
+  // tokens 0 and 1, 0, 4 ... 28, read the same bits and choose one of themselves.
+  __device__ __forceinline__ int Leader() const {
+    uint32_t bits = 0;
+    if constexpr (kBlocks) {
+#pragma unroll
+      for (int j = 0; j < kTokens / 8; ++j) {
+        bits ^= __float_as_uint(pair[j].x);
+        if constexpr (!kPairs) bits ^= __float_as_uint(pair[j].y);
+      }
+    }
+    return static_cast<int>(bits % 8) * 4;
   }
 
   float2 pair[kBlocks ? kTokens / 8 : 1];
