@@ -339,7 +339,11 @@ TEST(ChooseFp8GemmTest, SplitsFillTheMultiprocessorsOnce) {
   EXPECT_EQ(cut(8, 7168, 2112), std::make_pair(false, 8));
   EXPECT_EQ(cut(16, 7168, 2112), std::make_pair(false, 8));
   EXPECT_EQ(cut(17, 7168, 2112), std::make_pair(true, 4));
+  EXPECT_EQ(cut(8, 7168, 4096), std::make_pair(true, 2));
   EXPECT_EQ(cut(64, 7168, 4096), std::make_pair(true, 2));
+  EXPECT_EQ(cut(16, 2048, 7168), std::make_pair(false, 2));
+  EXPECT_EQ(cut(17, 2048, 7168), std::make_pair(true, 1));
+  EXPECT_EQ(cut(64, 16384, 7168), std::make_pair(false, 2));
   EXPECT_EQ(cut(64, 1536, 24576), std::make_pair(false, 1));
   EXPECT_EQ(cut(8, 512, 256), std::make_pair(false, 1));  // too few inputs to share
 }
