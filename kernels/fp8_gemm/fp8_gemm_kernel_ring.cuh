@@ -189,45 +189,48 @@ struct Feed {
   }
 };
 
-// All threads. Work: `tiles`, FirstRow(tile, box) of a box in w, Begin(tile) asks for what the end
-// of a tile needs that no kernel writes, Finish(shared, tile) stores it, where SumOf() and x_scale
-// are valid.
+// A warp's way through the tiles. Work: `tiles`, FirstRow(tile, box) of a box in w, Begin(tile)
+// asks for what the end of a tile needs that no kernel writes, Finish(shared, tile) stores it,
+// where SumOf() and x_scale are valid.
 template <typename S, bool kBlocks, typename Work>
-__device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtensorMap& map,
-                                    Shared<S>& shared, Work& work) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int pieces = args.inputs / kPiece;
-  Feed<S, Work> feed = {map,  work,   shared,
-                        warp, pieces, warp < pieces ? static_cast<int>(blockIdx.x) : work.tiles,
-                        warp};
+struct Warp {
+  const Fp8GemmKernelArgs& args;
+  Shared<S>& shared;
+  const Work& work;
+  const int warp, lane, pieces;
+  Feed<S, Work> feed;
   WeightScales<S, kBlocks> weight_scales;
-  weight_scales.Load(args, work, blockIdx.x, warp);
-  work.Begin(blockIdx.x);
-  if (lane == 0) {
-    for (int i = 0; i < S::kSlots; ++i) InitBarrier(&shared.full[warp][i], 1);
-    FenceBarrierInit();
-    feed.AskInTurn();
-  }
-  __syncwarp();
-  WaitForPriorGrid();
-  StartNextGrid();
-
-  const InputRows<kBlocks> rows(args);
-  constexpr int kStep = S::kAhead * S::kWarps;
   Inputs in[S::kAhead];
-#pragma unroll
-  for (int u = 0; u < S::kAhead; ++u) {
-    if (warp + u * S::kWarps < pieces) rows.Load(warp + u * S::kWarps, in[u]);
-  }
-  if (!kBlocks && threadIdx.x < args.tokens) {
-    shared.x_scale[threadIdx.x] = LoadInPlace(args.x_scale + threadIdx.x * args.x_scale_stride);
-  }
-  const int row = RowOfLane(lane / 4), place = row * kPiece + (lane % 4 ^ row) * 16;
   int slot = 0;
   uint32_t parity = 0;
-  for (int tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-    const bool last = tile + static_cast<int>(gridDim.x) >= work.tiles;
-    float sums[S::kRowTiles][4] = {};
+
+  static constexpr int kStep = S::kAhead * S::kWarps;
+
+  // Before the wait for the kernel ahead.
+  __device__ __forceinline__ void AskAhead() {
+    weight_scales.Load(args, work, blockIdx.x, warp);
+    if (lane == 0) {
+      for (int i = 0; i < S::kSlots; ++i) InitBarrier(&shared.full[warp][i], 1);
+      FenceBarrierInit();
+      feed.AskInTurn();
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void LoadFirstInputs(const InputRows<kBlocks>& rows) {
+#pragma unroll
+    for (int u = 0; u < S::kAhead; ++u) {
+      if (warp + u * S::kWarps < pieces) rows.Load(warp + u * S::kWarps, in[u]);
+    }
+    if (!kBlocks && threadIdx.x < args.tokens) {
+      shared.x_scale[threadIdx.x] = LoadInPlace(args.x_scale + threadIdx.x * args.x_scale_stride);
+    }
+  }
+
+  // `last`: of the block.
+  __device__ __forceinline__ void MultiplyTile(const InputRows<kBlocks>& rows, int tile, bool last,
+                                               float (&sums)[S::kRowTiles][4]) {
+    const int row = RowOfLane(lane / 4), place = row * kPiece + (lane % 4 ^ row) * 16;
     for (int first = warp, i = 0; first < pieces; first += kStep) {
 #pragma unroll
       for (int u = 0; u < S::kAhead; ++u, ++i) {
@@ -254,16 +257,48 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
         if (lane == 0) feed.GiveBack();
       }
     }
-    if (tile != static_cast<int>(blockIdx.x)) __syncthreads();  // the tile before is stored
+  }
+
+  __device__ __forceinline__ void StoreSums(const float (&sums)[S::kRowTiles][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * S::kRowTiles; ++i) {
       shared.parts[warp][i / 4][lane * kLanePad + i % 4] = sums[i / 4][i % 4];
     }
+  }
+};
+
+// All threads.
+template <typename S, bool kBlocks, typename Work>
+__device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtensorMap& map,
+                                    Shared<S>& shared, Work& work) {
+  const int index = threadIdx.x / 32, lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x);
+  const int pieces = args.inputs / kPiece, block = static_cast<int>(blockIdx.x);
+  const int first_tile = index < pieces ? block : work.tiles;
+  Warp<S, kBlocks, Work> warp = {args,
+                                 shared,
+                                 work,
+                                 index,
+                                 lane,
+                                 pieces,
+                                 {map, work, shared, index, pieces, first_tile, index}};
+  work.Begin(block);
+  warp.AskAhead();
+  WaitForPriorGrid();
+  StartNextGrid();
+
+  const InputRows<kBlocks> rows(args);
+  warp.LoadFirstInputs(rows);
+  for (int tile = block; tile < work.tiles; tile += step) {
+    const bool last = tile + step >= work.tiles;
+    float sums[S::kRowTiles][4] = {};
+    warp.MultiplyTile(rows, tile, last, sums);
+    if (tile != block) __syncthreads();  // the tile before is stored
+    warp.StoreSums(sums);
     __syncthreads();
     work.Finish(shared, tile);
     if (last) break;
-    work.Begin(tile + gridDim.x);
-    weight_scales.Load(args, work, tile + gridDim.x, warp);
+    work.Begin(tile + step);
+    warp.weight_scales.Load(args, work, tile + step, index);
   }
 }
 
