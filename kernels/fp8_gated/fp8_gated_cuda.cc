@@ -11,7 +11,8 @@
 namespace millrace {
 
 absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
-  if (CudaDevice::Of(ctx.device).compute_capability() < kFp8GatedCapability) {
+  const CudaDevice& device = CudaDevice::Of(ctx.device);
+  if (device.compute_capability() < kFp8GatedCapability) {
     return absl::UnimplementedError("Fp8Gated: a device below sm_89");
   }
   if (!RowsAligned(args.x) || !RowsAligned(args.weight)) {
@@ -27,7 +28,11 @@ absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
                                                             .weight_scale = args.weight_scale,
                                                             .y = args.y,
                                                             .scales = args.scales});
-  return CudaStatus(LaunchFp8Gated(kernel_args, ToCuda(ctx.stream)), "Fp8Gated");
+  const cudaStream_t stream = ToCuda(ctx.stream);
+  const cudaError_t error = device.compute_capability() == 90
+                                ? LaunchFp8GatedRing(kernel_args, device.multiprocessors(), stream)
+                                : LaunchFp8Gated(kernel_args, stream);
+  return CudaStatus(error, "Fp8Gated");
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// What fp8_gated_kernel.cu and fp8_gated_cuda.cc both see.
+// What the .cu files and fp8_gated_cuda.cc both see.
 #ifndef KERNELS_FP8_GATED_FP8_GATED_KERNEL_H_
 #define KERNELS_FP8_GATED_FP8_GATED_KERNEL_H_
 
@@ -12,6 +12,10 @@ namespace millrace {
 // and their rows on 16 bytes; up to kFp8GemmSkinnyTokens tokens; inputs a multiple of 128, above 0;
 // outputs a multiple of 32.
 cudaError_t LaunchFp8Gated(const Fp8GemmKernelArgs& args, cudaStream_t stream);
+
+// The same on sm_90.
+cudaError_t LaunchFp8GatedRing(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
+                               cudaStream_t stream);
 
 }  // namespace millrace
 

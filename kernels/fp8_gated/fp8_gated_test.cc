@@ -19,11 +19,12 @@ using Values = std::vector<double>;
 struct Case {
   int64_t tokens, inputs, outputs, padding, scale_padding;
 };
-// One block and many; K of less than a block's pieces, of as many, and of several rounds; outputs
-// whose ups begin inside a block of scales; one token and eight.
+// One block and many, several tiles a block on Hopper, of which some blocks have one more; K of
+// less than a block's pieces, of as many, and of several rounds; outputs whose ups begin inside a
+// block of scales; one token and eight.
 constexpr Case kCases[] = {{0, 128, 16, 0, 0},    {1, 128, 16, 0, 0},    {8, 256, 128, 16, 0},
                            {3, 1024, 144, 0, 5},  {5, 1152, 272, 16, 3}, {2, 4096, 80, 0, 2},
-                           {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0}};
+                           {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0},  {8, 384, 4624, 0, 0}};
 
 struct Tensors : Fp8Operands {
   Tensors(Device& device, const Case& c, bool of_blocks)

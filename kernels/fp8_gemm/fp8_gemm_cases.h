@@ -24,6 +24,15 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},    {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
     {130, 656, 264, 0, 0},  {3, 2048, 4104, 16, 1}};
 
+// Each way that the kernel with rings cuts a product on 132 multiprocessors: one tile a block of
+// 16, 32 and 48 rows, of short rows and long; several tiles a block, of which some blocks have one
+// more; warps without inputs, with one piece more than others, with more pieces than lanes, with
+// more than they keep inputs for.
+inline constexpr Fp8GemmCase kFp8GemmRingCases[] = {
+    {1, 256, 2100, 0, 0},  {8, 1152, 72, 16, 0},  {2, 40960, 24, 0, 0},
+    {3, 640, 4104, 16, 0}, {8, 4224, 2120, 0, 0}, {5, 640, 6200, 0, 0},
+    {8, 256, 8500, 0, 0},  {8, 128, 17000, 0, 0}, {7, 4224, 8480, 0, 4}};
+
 // With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
 inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {
     {3, 130, 9, 0, 0},      {8, 1024, 264, 0, 0},  {5, 128, 129, 16, 3},  {50, 640, 130, 0, 2},

@@ -46,6 +46,9 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
     }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
+    case Fp8GemmKernel::kRing:
+      return CudaStatus(LaunchFp8GemmRing(Fp8GemmProductArgs(args), multiprocessors, stream),
+                        "Fp8Gemm");
     case Fp8GemmKernel::kSkinny:
       return CudaStatus(LaunchFp8GemmSkinny(Fp8GemmProductArgs(args), multiprocessors, stream),
                         "Fp8Gemm");

@@ -14,7 +14,7 @@ int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors);
 int64_t Fp8GemmCudaFlags(int32_t multiprocessors);
 
 // What computes a product on the GPU (README.md has the table).
-enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kSplit, kSkinny, kMma, kGeneric };
+enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kSplit, kRing, kSkinny, kMma, kGeneric };
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability);
 // Fp8GemmCuda by a kernel that takes the call, chosen or not.
 absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8GemmArgs& args);

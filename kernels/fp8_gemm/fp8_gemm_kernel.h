@@ -95,6 +95,10 @@ inline constexpr int32_t kFp8GemmSkinnyTokens = 8;
 cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
                                 cudaStream_t stream);
 
+// The same on sm_90.
+cudaError_t LaunchFp8GemmRing(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
+                              cudaStream_t stream);
+
 // Any shapes, strides and devices; one warp an output, slow.
 cudaError_t LaunchFp8GemmGeneric(const Fp8GemmKernelArgs& args, cudaStream_t stream);
 

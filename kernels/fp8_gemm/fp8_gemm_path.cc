@@ -12,10 +12,10 @@ constexpr int64_t kFewTokens = 128;
 constexpr int64_t kSplitTokens = 64;
 constexpr int64_t kSkinnyTokens = 8;
 
-// On Hopper, with scales of blocks, kSkinny is the faster one where each of its warps has some of K
-// and all multiprocessors have outputs. Where K is long kSplit is by itself as fast or a little
-// faster, but not among a layer's other kernels (README.md).
-bool SkinnySuitsHopper(const TensorView& weight) {
+// With scales of blocks, kRing is the faster one where each of its warps has some of K and all
+// multiprocessors have outputs. Where K is long kSplit is by itself as fast or a little faster, but
+// not among a layer's other kernels (README.md).
+bool RingSuitsBlocks(const TensorView& weight) {
   return weight.dim(0) >= 4096 && weight.dim(1) >= 2048;
 }
 
@@ -29,9 +29,8 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   const bool blocks = args.scales == Fp8GemmScales::kBlocks;
   const bool wgmma = compute_capability == 90 && (!blocks || RowsAligned(args.x_scale));
   const bool skinny = args.x.dim(0) <= kSkinnyTokens && args.x.dim(1) % kFp8GemmBlock == 0;
-  if (compute_capability >= 89 && skinny && (!wgmma || !blocks || SkinnySuitsHopper(args.weight))) {
-    return Fp8GemmKernel::kSkinny;
-  }
+  if (wgmma && skinny && (!blocks || RingSuitsBlocks(args.weight))) return Fp8GemmKernel::kRing;
+  if (compute_capability >= 89 && skinny && !wgmma) return Fp8GemmKernel::kSkinny;
   if (!wgmma) return Fp8GemmKernel::kMma;
   if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;

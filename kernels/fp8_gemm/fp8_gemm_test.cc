@@ -136,6 +136,39 @@ TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
   }
 }
 
+// By name, as the path takes others for most scales of blocks.
+TEST_P(Fp8GemmTest, RingsAgreeWithTheDefinition) {
+  const auto properties = device().Properties();
+  ASSERT_TRUE(properties.ok());
+  if (!gpu() || properties->compute_capability != 90) GTEST_SKIP() << "a kernel of sm_90";
+  for (const Fp8GemmCase& c : kFp8GemmRingCases) {
+    for (Fp8Units units : kUnits) {
+      const int64_t size = c.inputs * c.outputs;
+      if (size > 2'000'000 && units != Fp8Units::kBlocks && units != Fp8Units::kTokensAndOutputs) {
+        continue;
+      }
+      if (size > 20'000'000 && units != Fp8Units::kBlocks) continue;
+      SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
+                   std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
+      Tensors t(device(), c, units, DType::kF32);
+      std::vector<uint8_t> once;
+      for (int run = 0; run < 3; ++run) {
+        t.y.SetAll(kNan);
+        ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kRing, ctx(), t.Args()), absl::OkStatus());
+        if (run == 0) once = t.y.GetBytes();
+        EXPECT_EQ(t.y.GetBytes(), once);
+      }
+      const int64_t step = c.tokens * size / 1'000'000 + 1;
+      const Values y = t.y.Get();
+      EXPECT_TRUE(std::none_of(y.begin(), y.end(), [](double value) { return std::isnan(value); }));
+      Values some;
+      for (size_t i = 0; i < y.size(); i += static_cast<size_t>(step)) some.push_back(y[i]);
+      ExpectFp8Close(some, Want(t, gpu(), step), DType::kF32);
+      t.ExpectGuardsIntact();
+    }
+  }
+}
+
 // What is added to the sums, and how y lies.
 struct Addends {
   bool bias, residual;
@@ -269,13 +302,13 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 90), Fp8GemmKernel::kSplit);
   Fp8GemmArgs vectors = Shaped(8, 256, 64);
   vectors.scales = Fp8GemmScales::kVectors;
-  EXPECT_EQ(ChooseFp8Gemm(vectors, 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(vectors, 90), Fp8GemmKernel::kRing);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 89), Fp8GemmKernel::kSkinny);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 2048, 7168), 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 2048, 7168), 90), Fp8GemmKernel::kRing);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 2048, 7168), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 1536, 24576), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 2048, 2112), 90), Fp8GemmKernel::kSplit);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kSkinny);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kRing);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
