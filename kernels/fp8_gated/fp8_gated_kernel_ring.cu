@@ -18,23 +18,19 @@ template <bool kBlocks>
 struct GatedProduct {
   const Fp8GemmKernelArgs& args;
   int ups, tiles;  // first row of the ups
-  float gate_scale = 1, up_scale = 1;
 
   __device__ __forceinline__ int FirstRow(int tile, int box) const {
     return box * ups + tile * kOutputs;
   }
-  __device__ __forceinline__ void Begin(int tile) {
-    if constexpr (kBlocks) return;
-    const int output = tile * kOutputs + static_cast<int>(threadIdx.x) % kOutputs;
-    gate_scale = fp8_ring::LoadScale(args, output);
-    up_scale = fp8_ring::LoadScale(args, ups + output);
-  }
   __device__ __forceinline__ void Finish(const fp8_ring::Shared<S>& shared, int tile) const {
     const int row = threadIdx.x % kOutputs;
     for (int token = threadIdx.x / kOutputs; token < args.tokens; token += S::kThreads / kOutputs) {
-      const float x_scale = kBlocks ? 1 : shared.x_scale[token];
-      const float gate = fp8_ring::SumOf(shared, row, token) * (x_scale * gate_scale);
-      const float up = fp8_ring::SumOf(shared, kOutputs + row, token) * (x_scale * up_scale);
+      float gate = fp8_ring::SumOf(shared, row, token);
+      float up = fp8_ring::SumOf(shared, kOutputs + row, token);
+      if constexpr (!kBlocks) {
+        gate *= shared.x_scale[token] * shared.weight_scale[0][0][threadIdx.x];
+        up *= shared.x_scale[token] * shared.weight_scale[0][1][threadIdx.x];
+      }
       static_cast<__nv_bfloat16*>(args.y)[token * args.y_stride + tile * kOutputs + row] =
           __float2bfloat16(gate / (1.0f + __expf(-gate)) * up);
     }
@@ -48,7 +44,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t memory[];
   const int ups = args.outputs / 2;
-  GatedProduct<kBlocks> product = {args, ups, ups / kOutputs};
+  const GatedProduct<kBlocks> product = {args, ups, ups / kOutputs};
   fp8_ring::Run<S, kBlocks>(args, map, *reinterpret_cast<fp8_ring::Shared<S>*>(memory), product);
 #endif
 }

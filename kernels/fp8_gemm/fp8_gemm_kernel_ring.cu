@@ -15,23 +15,17 @@ template <typename S, bool kBlocks>
 struct Product {
   const Fp8GemmKernelArgs& args;
   int tiles;
-  float weight_scale = 1;
 
   __device__ __forceinline__ int FirstRow(int tile, int) const { return tile * S::kRows; }
-  __device__ __forceinline__ int Output(int tile) const {
-    return tile * S::kRows + static_cast<int>(threadIdx.x) % S::kRows;
-  }
-  __device__ __forceinline__ void Begin(int tile) {
-    if constexpr (kBlocks) return;
-    weight_scale = fp8_ring::LoadScale(args, min(Output(tile), args.outputs - 1));
-  }
   __device__ __forceinline__ void Finish(const fp8_ring::Shared<S>& shared, int tile) const {
     constexpr int kAtOnce = S::kThreads / S::kRows;  // tokens
-    const int output = Output(tile);
+    const int row = threadIdx.x % S::kRows, output = tile * S::kRows + row;
     if (threadIdx.x >= kAtOnce * S::kRows || output >= args.outputs) return;
     for (int token = threadIdx.x / S::kRows; token < args.tokens; token += kAtOnce) {
-      float sum = fp8_ring::SumOf(shared, threadIdx.x % S::kRows, token);
-      if constexpr (!kBlocks) sum *= shared.x_scale[token] * weight_scale;
+      float sum = fp8_ring::SumOf(shared, row, token);
+      if constexpr (!kBlocks) {
+        sum *= shared.x_scale[token] * shared.weight_scale[0][0][threadIdx.x];
+      }
       sum = WithAddends(args, token, output, sum);
       const int64_t at = token * args.y_stride + output;
       if (args.y_bf16) {
@@ -48,7 +42,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
     Ring(const __grid_constant__ Fp8GemmKernelArgs args, const __grid_constant__ CUtensorMap map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t memory[];
-  Product<S, kBlocks> product = {args, (args.outputs + S::kRows - 1) / S::kRows};
+  const Product<S, kBlocks> product = {args, (args.outputs + S::kRows - 1) / S::kRows};
   fp8_ring::Run<S, kBlocks>(args, map, *reinterpret_cast<fp8_ring::Shared<S>*>(memory), product);
 #endif
 }
@@ -70,7 +64,7 @@ cudaError_t LaunchFp8GemmRing(const Fp8GemmKernelArgs& args, int32_t multiproces
   if (rows <= 32 && args.inputs <= 32 * fp8_ring::kPiece) {
     return LaunchWith<Shape<2, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
   }
-  if (rows <= 32) return LaunchWith<Shape<2, 1, 8, 6, 4, 1>>(args, multiprocessors, stream);
+  if (rows <= 32) return LaunchWith<Shape<2, 1, 8, 6, 7, 1>>(args, multiprocessors, stream);
   if (rows <= 48) return LaunchWith<Shape<3, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
   return LaunchWith<Shape<2, 1, 8, 3, 4, 2>>(args, multiprocessors, stream);
 }

@@ -17,6 +17,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_skinny.cuh"
+#include "kernels/ptx/copy_async.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -53,6 +54,9 @@ struct Shared {
   float parts[S::kWarps][S::kRowTiles][kLanePad * 32];  // the warps' sums of a tile
   uint64_t full[S::kWarps][S::kSlots];
   float x_scale[kFp8GemmSkinnyTokens];  // of vectors
+  // Of vectors each thread's own of every box, in the first; of blocks each warp's of every row
+  // tile, of this tile and the next in turns.
+  float weight_scale[2][S::kRowTiles][S::kThreads];
 };
 
 // The rows of 8 that lanes g = lane / 4 of a warp read: those of neighbours lie 4 apart, so that
@@ -86,30 +90,35 @@ struct InputRows {
   }
 };
 
-// Scales of blocks of the weight: lane i has those of its warp's i-th piece, or of the 32nd after
-// that, and so on.
-template <typename S, bool kBlocks>
-struct WeightScales {
-  float of_lane[S::kRowTiles] = {};
-
-  template <typename Work>
-  __device__ __forceinline__ void Load(const Fp8GemmKernelArgs& a, const Work& work, int tile,
-                                       int first_piece) {
-    if constexpr (!kBlocks) return;
-    const int piece = first_piece + static_cast<int>(threadIdx.x) % 32 * S::kWarps;
+// Asks for a tile's scales of w, which no kernel writes; CommitCopies() ends it. Not by ordinary
+// loads: the warp would wait for them where it next waits for x, and they come from memory. Of
+// blocks, lane i gets those of the i-th piece of its warp, counted from the given one; of vectors
+// every thread its own row's of each box.
+template <typename S, bool kBlocks, typename Work>
+__device__ __forceinline__ void AskForScales(const Fp8GemmKernelArgs& a, const Work& work, int tile,
+                                             int piece, float (&to)[S::kRowTiles][S::kThreads]) {
+  const int thread = threadIdx.x;
+  // Rows past the weight's end have none.
+  const auto copy = [&](int i, int row, int column) {
+    const int64_t at = min(row, a.outputs - 1) / (kBlocks ? kPiece : 1) * a.weight_scale_stride;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(SharedAddress(&to[i][thread])),
+                 "l"(a.weight_scale + at + column)
+                 : "memory");
+  };
+  if constexpr (kBlocks) {
+    piece += thread % 32 * S::kWarps;
     if (piece >= a.inputs / kPiece) return;
 #pragma unroll
     for (int r = 0; r < S::kRowTiles; ++r) {
-      const int row = work.FirstRow(tile, 16 * r / S::kBoxRows) + 16 * r % S::kBoxRows;
-      // Rows past the weight's end have none.
-      of_lane[r] =
-          __ldg(a.weight_scale + min(row, a.outputs - 1) / kPiece * a.weight_scale_stride + piece);
+      copy(r, work.FirstRow(tile, 16 * r / S::kBoxRows) + 16 * r % S::kBoxRows, piece);
+    }
+  } else {
+#pragma unroll
+    for (int b = 0; b < S::kBoxes; ++b) {
+      copy(b, work.FirstRow(tile, b) + thread % S::kBoxRows, 0);
     }
   }
-  __device__ __forceinline__ float Of(int r, int i) const {
-    return kBlocks ? __shfl_sync(0xffffffffu, of_lane[r], i % 32) : 1;
-  }
-};
+}
 
 // part: sums of a piece, of each row tile two rows 8 apart of tokens 2t and 2t + 1. `place`: where
 // in a tile's 16 rows the lane's 16 bytes are.
@@ -189,9 +198,8 @@ struct Feed {
   }
 };
 
-// A warp's way through the tiles. Work: `tiles`, FirstRow(tile, box) of a box in w, Begin(tile)
-// asks for what the end of a tile needs that no kernel writes, Finish(shared, tile) stores it,
-// where SumOf() and x_scale are valid.
+// A warp's way through the tiles. Work: `tiles`, FirstRow(tile, box) of a box in w, Finish(shared,
+// tile) stores a tile, where SumOf(), x_scale and the thread's weight_scale are valid.
 template <typename S, bool kBlocks, typename Work>
 struct Warp {
   const Fp8GemmKernelArgs& args;
@@ -199,16 +207,20 @@ struct Warp {
   const Work& work;
   const int warp, lane, pieces;
   Feed<S, Work> feed;
-  WeightScales<S, kBlocks> weight_scales;
   Inputs in[S::kAhead];
   int slot = 0;
   uint32_t parity = 0;
 
   static constexpr int kStep = S::kAhead * S::kWarps;
 
+  __device__ __forceinline__ void AskForScalesOf(int tile, int piece, int buffer) const {
+    AskForScales<S, kBlocks>(args, work, tile, piece, shared.weight_scale[buffer]);
+    CommitCopies();
+  }
+
   // Before the wait for the kernel ahead.
   __device__ __forceinline__ void AskAhead() {
-    weight_scales.Load(args, work, blockIdx.x, warp);
+    AskForScalesOf(blockIdx.x, warp, 0);
     if (lane == 0) {
       for (int i = 0; i < S::kSlots; ++i) InitBarrier(&shared.full[warp][i], 1);
       FenceBarrierInit();
@@ -217,44 +229,57 @@ struct Warp {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void LoadFirstInputs(const InputRows<kBlocks>& rows) {
+  // Of kAhead pieces at once: a warp that waits for one load waits for all.
+  __device__ __forceinline__ void LoadInputs(const InputRows<kBlocks>& rows, int first) {
 #pragma unroll
     for (int u = 0; u < S::kAhead; ++u) {
-      if (warp + u * S::kWarps < pieces) rows.Load(warp + u * S::kWarps, in[u]);
+      if (first + u * S::kWarps < pieces) rows.Load(first + u * S::kWarps, in[u]);
     }
-    if (!kBlocks && threadIdx.x < args.tokens) {
-      shared.x_scale[threadIdx.x] = LoadInPlace(args.x_scale + threadIdx.x * args.x_scale_stride);
+  }
+
+  // Of tokens, with the first inputs.
+  __device__ __forceinline__ void LoadInputScales() const {
+    if (kBlocks || threadIdx.x >= args.tokens) return;
+    shared.x_scale[threadIdx.x] = LoadInPlace(args.x_scale + threadIdx.x * args.x_scale_stride);
+  }
+
+  // The warp's i-th piece of a tile, whose scales are in the buffer.
+  __device__ __forceinline__ void MultiplyPiece(const Inputs& x, int i, int buffer,
+                                                float (&sums)[S::kRowTiles][4]) {
+    const int row = RowOfLane(lane / 4), place = row * kPiece + (lane % 4 ^ row) * 16;
+    float part[S::kRowTiles][4] = {};
+    Wait(&shared.full[warp][slot], parity);
+    Multiply(shared.ring[warp][slot], place, x, part);
+#pragma unroll
+    for (int r = 0; r < S::kRowTiles; ++r) {
+      const float scale = kBlocks ? shared.weight_scale[buffer][r][warp * 32 + i % 32] : 1.0f;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sums[r][k] += part[r][k] * (x.scale[k % 2] * scale);
     }
+    if (++slot == S::kSlots) slot = 0, parity ^= 1;
+    __syncwarp();  // all lanes have read the place
+    if (lane == 0) feed.GiveBack();
   }
 
   // `last`: of the block.
   __device__ __forceinline__ void MultiplyTile(const InputRows<kBlocks>& rows, int tile, bool last,
-                                               float (&sums)[S::kRowTiles][4]) {
-    const int row = RowOfLane(lane / 4), place = row * kPiece + (lane % 4 ^ row) * 16;
+                                               int buffer, float (&sums)[S::kRowTiles][4]) {
     for (int first = warp, i = 0; first < pieces; first += kStep) {
 #pragma unroll
       for (int u = 0; u < S::kAhead; ++u, ++i) {
         const int piece = first + u * S::kWarps;
         if (piece >= pieces) break;
-        if (i > 0 && i % 32 == 0) weight_scales.Load(args, work, tile, piece);
-        float part[S::kRowTiles][4] = {};
-        Wait(&shared.full[warp][slot], parity);
-        Multiply(shared.ring[warp][slot], place, in[u], part);
-#pragma unroll
-        for (int r = 0; r < S::kRowTiles; ++r) {
-          const float scale = weight_scales.Of(r, i);
-#pragma unroll
-          for (int k = 0; k < 4; ++k) sums[r][k] += part[r][k] * (in[u].scale[k % 2] * scale);
+        if (kBlocks && i > 0 && i % 32 == 0) {
+          AskForScalesOf(tile, piece, buffer);
+          WaitForCopies<0>();
+          __syncwarp();
         }
-        // The next piece, of this tile or of the next one, which may be the same.
-        if (piece + kStep < pieces) {
-          rows.Load(piece + kStep, in[u]);
-        } else if (pieces > kStep && !last) {
-          rows.Load(warp + u * S::kWarps, in[u]);
-        }
-        if (++slot == S::kSlots) slot = 0, parity ^= 1;
-        __syncwarp();  // all lanes have read the place
-        if (lane == 0) feed.GiveBack();
+        MultiplyPiece(in[u], i, buffer, sums);
+      }
+      if (first + kStep < pieces) {
+        LoadInputs(rows, first + kStep);
+      } else if (pieces > kStep && !last) {
+        LoadInputs(rows, warp);
       }
     }
   }
@@ -270,7 +295,7 @@ struct Warp {
 // All threads.
 template <typename S, bool kBlocks, typename Work>
 __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtensorMap& map,
-                                    Shared<S>& shared, Work& work) {
+                                    Shared<S>& shared, const Work& work) {
   const int index = threadIdx.x / 32, lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x);
   const int pieces = args.inputs / kPiece, block = static_cast<int>(blockIdx.x);
   const int first_tile = index < pieces ? block : work.tiles;
@@ -281,24 +306,29 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
                                  lane,
                                  pieces,
                                  {map, work, shared, index, pieces, first_tile, index}};
-  work.Begin(block);
   warp.AskAhead();
   WaitForPriorGrid();
   StartNextGrid();
 
   const InputRows<kBlocks> rows(args);
-  warp.LoadFirstInputs(rows);
-  for (int tile = block; tile < work.tiles; tile += step) {
+  warp.LoadInputs(rows, index);
+  warp.LoadInputScales();
+  int buffer = 0;
+  for (int tile = block; tile < work.tiles; tile += step, buffer ^= kBlocks) {
     const bool last = tile + step >= work.tiles;
+    if constexpr (kBlocks) {
+      WaitForCopies<0>();
+      __syncwarp();
+      if (!last) warp.AskForScalesOf(tile + step, index, buffer ^ 1);
+    }
     float sums[S::kRowTiles][4] = {};
-    warp.MultiplyTile(rows, tile, last, sums);
+    warp.MultiplyTile(rows, tile, last, buffer, sums);
     if (tile != block) __syncthreads();  // the tile before is stored
     warp.StoreSums(sums);
+    if constexpr (!kBlocks) WaitForCopies<0>();  // of the thread's own
     __syncthreads();
     work.Finish(shared, tile);
-    if (last) break;
-    work.Begin(tile + step);
-    warp.weight_scales.Load(args, work, tile + step, index);
+    if (!kBlocks && !last) warp.AskForScalesOf(tile + step, index, 0);
   }
 }
 
@@ -310,15 +340,6 @@ __device__ __forceinline__ float SumOf(const Shared<S>& shared, int row, int tok
 #pragma unroll
   for (int k = 0; k < S::kWarps; ++k) sum += shared.parts[k][row / 16][at];
   return sum;
-}
-
-// A scale that no kernel writes, asked for where this stands.
-__device__ __forceinline__ float LoadScale(const Fp8GemmKernelArgs& args, int output) {
-  float scale;
-  asm volatile("ld.global.nc.f32 %0, [%1];"
-               : "=f"(scale)
-               : "l"(args.weight_scale + output * args.weight_scale_stride));
-  return scale;
 }
 
 }  // namespace millrace::fp8_ring
