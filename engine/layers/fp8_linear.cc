@@ -5,6 +5,7 @@
 
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
+#include "kernels/fp8_gate_up/fp8_gate_up.h"
 #include "kernels/fp8_gated/fp8_gated.h"
 #include "kernels/fp8_gemm/fp8_gemm.h"
 #include "kernels/quantize/quantize.h"
@@ -40,8 +41,10 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
   ASSIGN_OR_RETURN(layer.weight_, LoadFp8(parts, plan, ctx));
   ASSIGN_OR_RETURN(layer.flags_, LoadFlags(ctx.weights));
   if (!ctx.weights.recording() && layer.weight_.runs.size() == 1) {
-    ASSIGN_OR_RETURN(layer.has_gated_,
-                     Fp8GatedCovers(*ctx.weights.device(), layer.inputs_, layer.outputs_ / 2));
+    Device& device = *ctx.weights.device();
+    ASSIGN_OR_RETURN(layer.has_gated_, Fp8GatedCovers(device, layer.inputs_, layer.outputs_ / 2));
+    ASSIGN_OR_RETURN(layer.gate_up_tokens_,
+                     Fp8GateUpLeastTokens(device, layer.inputs_, layer.outputs_ / 2));
   }
   return layer;
 }
@@ -108,18 +111,34 @@ absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
 }
 
 absl::Status Fp8Linear::GatedForward(const OpContext& op, const LinearInput& in,
-                                     const TensorView& y) const {
+                                     LinearInput& y) const {
   ASSIGN_OR_RETURN(const QuantizeArgs args, CodesOf(op, in));
+  if (GateUpCovers(y)) {
+    y.quantised = true;
+    return Fp8GateUp(op, {.x = args.codes,
+                          .x_scale = args.scale,
+                          .weight = weight_.codes.view,
+                          .weight_scale = weight_.scale.view,
+                          .codes = y.fp8->codes,
+                          .scale = y.fp8->scale,
+                          .flags = flags_.view,
+                          .scales = weight_.scales,
+                          .rounding = y.fp8->rounding});
+  }
   return Fp8Gated(op, {.x = args.codes,
                        .x_scale = args.scale,
                        .weight = weight_.codes.view,
                        .weight_scale = weight_.scale.view,
-                       .y = y,
+                       .y = y.x,
                        .scales = weight_.scales});
 }
 
-bool Fp8Linear::GatedCovers(int64_t tokens) const {
-  return has_gated_ && tokens <= kFp8GatedTokens;
+bool Fp8Linear::GatedCovers(const LinearInput& y) const {
+  return GateUpCovers(y) || (has_gated_ && y.x.dim(0) <= kFp8GatedTokens);
+}
+
+bool Fp8Linear::GateUpCovers(const LinearInput& y) const {
+  return y.x.dim(0) >= gate_up_tokens_ && y.fp8.has_value() && y.fp8->unit == QuantizeUnit::kGroup;
 }
 
 int64_t Fp8Linear::WorkspaceBytes(Device& device) const {

@@ -3,6 +3,7 @@
 #define ENGINE_LAYERS_FP8_LINEAR_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -45,16 +46,19 @@ class Fp8Linear final {
   absl::Status Forward(const OpContext& op, const LinearInput& in,
                        const std::optional<TensorView>& bias, const TensorView& y) const;
 
-  // y = silu(g) * u, [T, outputs() / 2] bf16, of x W^T = [g, u], g as wide as u, where
-  // GatedCovers().
-  absl::Status GatedForward(const OpContext& op, const LinearInput& in, const TensorView& y) const;
-  bool GatedCovers(int64_t tokens) const;
+  // y = silu(g) * u of x W^T = [g, u], g as wide as u, in one op, where GatedCovers(y). y: of the
+  // layer behind's TakeInput, x [T, outputs() / 2]; x is written or, by an op that ends in them,
+  // its codes, and y.quantised says so.
+  absl::Status GatedForward(const OpContext& op, const LinearInput& in, LinearInput& y) const;
+  bool GatedCovers(const LinearInput& y) const;
 
   // That Forward needs at most, besides its input's.
   int64_t WorkspaceBytes(Device& device) const;
 
  private:
   Fp8Linear() = default;
+  // Whether Fp8GateUp makes the codes that y wants.
+  bool GateUpCovers(const LinearInput& y) const;
   // The codes and scales of `in`, which is quantised now if it was not.
   static absl::StatusOr<QuantizeArgs> CodesOf(const OpContext& op, const LinearInput& in);
 
@@ -62,7 +66,9 @@ class Fp8Linear final {
   int64_t outputs_ = 0;
   Fp8Weight weight_;
   bool has_gated_ = false;  // Fp8Gated has a kernel for the weight
-  Weight flags_;            // of Fp8Gemm; of this layer alone, so that products may overlap
+  // From here on Fp8GateUp is faster than what it stands for.
+  int64_t gate_up_tokens_ = std::numeric_limits<int64_t>::max();
+  Weight flags_;  // of Fp8Gemm; of this layer alone, so that products may overlap
 };
 
 }  // namespace millrace

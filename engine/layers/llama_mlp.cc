@@ -67,16 +67,16 @@ absl::StatusOr<LlamaMlp> LlamaMlp::Load(const LlamaMlpConfig& config, const std:
 }
 
 absl::StatusOr<bool> LlamaMlp::GatedAtOnce(const OpContext& op, const LinearInput& in,
-                                           const TensorView& gated) const {
-  const int64_t tokens = gated.dim(0), width = gated.dim(1);
+                                           LinearInput& y) const {
+  const int64_t tokens = y.x.dim(0), width = y.x.dim(1);
   const LinearWeight& weight = gate_up_proj_.weight();
   if (gate_up_block_ == kGateUpBlock &&
       GateUpCovers(op.device.type(), tokens, hidden_size_, width)) {
-    RETURN_IF_ERROR(GateUp(op, {.x = in.x, .weight = weight.plain(), .y = gated}));
+    RETURN_IF_ERROR(GateUp(op, {.x = in.x, .weight = weight.plain(), .y = y.x}));
     return true;
   }
-  if (bias_ || !weight.GatedCovers(tokens)) return false;
-  RETURN_IF_ERROR(weight.GatedForward(op, in, gated));
+  if (bias_ || !weight.GatedCovers(y)) return false;
+  RETURN_IF_ERROR(weight.GatedForward(op, in, y));
   return true;
 }
 
@@ -103,7 +103,7 @@ absl::Status LlamaMlp::Forward(ForwardContext& ctx, const LinearInput& in,
   ASSIGN_OR_RETURN(const TensorView gated,
                    TakeActivation(scope, ctx.op, in.x.dtype, tokens, width));
   ASSIGN_OR_RETURN(LinearInput down_in, down_proj_.weight().TakeInput(scope, gated));
-  ASSIGN_OR_RETURN(const bool at_once, GatedAtOnce(ctx.op, in, gated));
+  ASSIGN_OR_RETURN(const bool at_once, GatedAtOnce(ctx.op, in, down_in));
   if (!at_once) {
     RETURN_IF_ERROR(gate_up_proj_.Forward(ctx.op, in, gate_up));
     RETURN_IF_ERROR(Gate(ctx.op, gate_up, down_in));

@@ -37,9 +37,9 @@ class LlamaMlp final {
 
  private:
   LlamaMlp() = default;
-  // gated: [T, width]. True if one op made it of `in`; then down_proj_ quantises it.
+  // y: [T, width], for down_proj_. True if one op made it of `in`.
   absl::StatusOr<bool> GatedAtOnce(const OpContext& op, const LinearInput& in,
-                                   const TensorView& gated) const;
+                                   LinearInput& y) const;
   // gate_up: [T, 2 * width], y: [T, width], for down_proj_.
   absl::Status Gate(const OpContext& op, const TensorView& gate_up, LinearInput& y) const;
 

@@ -53,12 +53,12 @@ absl::Status LinearWeight::Forward(const OpContext& op, const LinearInput& in, c
 }
 
 absl::Status LinearWeight::GatedForward(const OpContext& op, const LinearInput& in,
-                                        const TensorView& y) const {
+                                        LinearInput& y) const {
   return fp8_->GatedForward(op, in, y);
 }
 
-bool LinearWeight::GatedCovers(int64_t tokens) const {
-  return fp8_.has_value() && fp8_->GatedCovers(tokens);
+bool LinearWeight::GatedCovers(const LinearInput& y) const {
+  return fp8_.has_value() && fp8_->GatedCovers(y);
 }
 
 int64_t LinearWeight::WorkspaceBytes(Device& device, int64_t tokens) const {

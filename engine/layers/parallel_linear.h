@@ -29,8 +29,8 @@ class LinearWeight final {
   absl::Status Forward(const OpContext& op, const LinearInput& in, const Weight& bias,
                        const TensorView& y) const;
   // As Fp8Linear's; floats are never covered.
-  absl::Status GatedForward(const OpContext& op, const LinearInput& in, const TensorView& y) const;
-  bool GatedCovers(int64_t tokens) const;
+  absl::Status GatedForward(const OpContext& op, const LinearInput& in, LinearInput& y) const;
+  bool GatedCovers(const LinearInput& y) const;
   // That one call of both needs at most for `tokens` tokens.
   int64_t WorkspaceBytes(Device& device, int64_t tokens) const;
 

@@ -1,6 +1,7 @@
 #include "kernels/fp8_gate_up/fp8_gate_up.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/core/op_table.h"
 #include "kernels/core/shape_checker.h"
@@ -36,7 +37,7 @@ absl::Status Fp8GateUp(const OpContext& ctx, const Fp8GateUpArgs& args) {
   ShapeChecker checker("Fp8GateUp", ctx.device.type());
   checker.Bind("x", args.x, {&tokens, &inputs}, {DType::kU8})
       .Bind("weight", args.weight, {&rows, &inputs}, {DType::kU8})
-      .Require(rows % (2 * kFp8GateUpBlock) == 0, "weight.dim(0) must be a multiple of 256")
+      .Require(rows % (2 * kQuantizeGroup) == 0, "weight.dim(0) must be a multiple of 256")
       .Require(args.rounding != QuantizeScale::kGiven, "the scale cannot be given");
   RETURN_IF_ERROR(checker.status());
   int64_t outputs = rows / 2, groups = outputs / kQuantizeGroup;
@@ -61,13 +62,22 @@ absl::Status Fp8GateUpByParts(const OpContext& ctx, const Fp8GateUpArgs& args) {
     const TensorView y =
         TensorView::Of(sums, DType::kF32, {end - begin, 2 * outputs}, ctx.device.type());
     RETURN_IF_ERROR(Fp8Gemm(ctx, ProductOf(part, y)));
-    RETURN_IF_ERROR(SwigluQuantize(ctx, {.x = y,
-                                         .block = kFp8GateUpBlock,
-                                         .codes = part.codes,
-                                         .scale = part.scale,
-                                         .rounding = part.rounding}));
+    RETURN_IF_ERROR(SwigluQuantize(
+        ctx, {.x = y, .codes = part.codes, .scale = part.scale, .rounding = part.rounding}));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Fp8GateUpLeastTokens(Device& device, int64_t inputs, int64_t outputs) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  const bool fits = inputs > 0 && inputs % 16 == 0 && outputs > 0 && outputs % kQuantizeGroup == 0;
+  if (device.type() != DeviceType::kCuda || !fits) return kNever;
+  ASSIGN_OR_RETURN(const DeviceProperties properties, device.Properties());
+  if (properties.compute_capability != kFp8GateUpCapability) return kNever;
+  // Tiles of 128 tokens by a group.
+  const int64_t columns = outputs / kQuantizeGroup;
+  const int64_t rows = (properties.multiprocessors + columns - 1) / columns;
+  return std::max(kFp8GateUpFewTokens, (rows - 1) * 128) + 1;
 }
 
 absl::StatusOr<int64_t> Fp8GateUpWorkspaceBytes(Device& device, int64_t max_inputs,

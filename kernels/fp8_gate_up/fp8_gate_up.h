@@ -14,17 +14,11 @@
 
 namespace millrace {
 
-// Rows of gate and up alternate in blocks of this many: those that share a scale, of the weight and
-// of the codes.
-inline constexpr int64_t kFp8GateUpBlock = 128;
-
 // T tokens, K inputs, I outputs. Codes are E4M3; rows may be padded.
 struct Fp8GateUpArgs {
-  TensorView x;        // [T, K] u8
-  TensorView x_scale;  // as Fp8GemmArgs has it
-  // [2 I, K] u8: kFp8GateUpBlock rows of gate, the rows of up that go with them, and so on. I is a
-  // multiple of kFp8GateUpBlock.
-  TensorView weight;
+  TensorView x;             // [T, K] u8
+  TensorView x_scale;       // as Fp8GemmArgs has it
+  TensorView weight;        // [2 I, K] u8: the rows of gate, then those of up; I a multiple of 128
   TensorView weight_scale;  // as Fp8GemmArgs has it, in the order of the rows
   TensorView codes;         // [T, I] u8, overwritten; overlaps nothing else
   TensorView scale;         // [I / 128, T] f32, overwritten: of groups, as Quantize writes it
@@ -32,6 +26,12 @@ struct Fp8GateUpArgs {
   Fp8GemmScales scales = Fp8GemmScales::kBlocks;
   QuantizeScale rounding = QuantizeScale::kF32;  // not kGiven
 };
+
+// The fewest tokens of such weights that are faster here than by Fp8Gemm and SwigluQuantize: on
+// sm_90 and inputs a multiple of 16, as many as give every multiprocessor a tile. Without such a
+// number the largest int64_t: then this op is those two, by way of memory. For load: it asks the
+// device.
+absl::StatusOr<int64_t> Fp8GateUpLeastTokens(Device& device, int64_t inputs, int64_t outputs);
 
 // What Quantize() makes, by groups, of silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as
 // Fp8Gemm() has them, all in f32. Which kernels run depends on shapes and alignment, and so do the

@@ -56,10 +56,8 @@ void Bench(BenchBed& bed, int64_t tokens, const Fp8GateUpServed& s) {
                                  .y = o.gate_up.At(i),
                                  .flags = o.flags.At(i)})
                  .ok());
-    MR_CHECK(SwigluQuantize(bed.ctx(), {.x = o.gate_up.At(i),
-                                        .block = kFp8GateUpBlock,
-                                        .codes = o.codes.At(i),
-                                        .scale = o.scale.At(i)})
+    MR_CHECK(SwigluQuantize(bed.ctx(),
+                            {.x = o.gate_up.At(i), .codes = o.codes.At(i), .scale = o.scale.At(i)})
                  .ok());
   });
 }

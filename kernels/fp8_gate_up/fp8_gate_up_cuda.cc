@@ -12,16 +12,12 @@
 namespace millrace {
 namespace {
 
-// Up to here the product is bound by reading the weight, which the kernel for few tokens of Fp8Gemm
-// does faster than tiles.
-constexpr int64_t kFewTokens = 128;
-
 bool TakesTiles(const Fp8GateUpArgs& args, int32_t compute_capability) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
   const int64_t tokens = args.x.dim(0), inputs = args.x.dim(1), rows = args.weight.dim(0);
-  return compute_capability == 90 && tokens > kFewTokens && tokens <= kMax && inputs > 0 &&
-         inputs <= kMax && rows <= kMax && RowsStartOn(args.x, 16) &&
-         RowsStartOn(args.weight, 16) && RowsStartOn(args.codes, 16) &&
+  return compute_capability == kFp8GateUpCapability && tokens > kFp8GateUpFewTokens &&
+         tokens <= kMax && inputs > 0 && inputs <= kMax && rows <= kMax &&
+         RowsStartOn(args.x, 16) && RowsStartOn(args.weight, 16) && RowsStartOn(args.codes, 16) &&
          (args.scales != Fp8GemmScales::kBlocks || RowsStartOn(args.x_scale, 16));
 }
 

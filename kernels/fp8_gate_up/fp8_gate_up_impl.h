@@ -8,6 +8,12 @@
 
 namespace millrace {
 
+// The compute capability whose tiles make codes.
+inline constexpr int32_t kFp8GateUpCapability = 90;
+// Up to so few tokens the product is bound by reading the weight, which Fp8Gemm's kernels for few
+// tokens do faster than tiles.
+inline constexpr int64_t kFp8GateUpFewTokens = 128;
+
 absl::Status Fp8GateUpCuda(const OpContext& ctx, const Fp8GateUpArgs& args);
 
 // By Fp8Gemm and SwigluQuantize, a few tokens at a time, on any device: the CPU's row, and what the

@@ -1,6 +1,6 @@
-// The kernel of fp8_gemm for many tokens: a tile of 256 columns is 128 gates and their ups, so both
-// sums of an output end in one thread, and the 128 outputs of a row, which share a scale, in four
-// lanes.
+// The kernel of fp8_gemm for many tokens: a tile of 256 columns is 128 rows of gate and theirs of
+// up, so both sums of an output end in one thread, and the 128 outputs of a row, which share a
+// scale, in four lanes.
 #include "kernels/fp8_gate_up/fp8_gate_up_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_launch.cuh"
 

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/fp8_gate_up/fp8_gate_up_cases.h"
+#include "kernels/testing/fp8_operands.h"
 #include "kernels/testing/fp8_sum.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -17,28 +18,14 @@ namespace {
 
 using Values = std::vector<double>;
 
-struct Tensors {
+struct Tensors : Fp8Operands {
   Tensors(Device& device, const Fp8GateUpCase& c, bool of_blocks)
-      : blocks(of_blocks),
-        x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
-        x_scale(device, DType::kF32,
-                blocks ? std::vector<int64_t>{(c.inputs + 127) / 128, c.tokens}
-                       : std::vector<int64_t>{c.tokens},
-                blocks ? c.scale_padding : 0),
-        weight(device, DType::kU8, {2 * c.outputs, c.inputs}, c.padding),
-        weight_scale(device, DType::kF32,
-                     blocks ? std::vector<int64_t>{2 * c.outputs / 128, (c.inputs + 127) / 128}
-                            : std::vector<int64_t>{2 * c.outputs}),
+      : Fp8Operands(device, {c.tokens, c.inputs, 2 * c.outputs, c.padding, c.scale_padding},
+                    of_blocks ? Fp8Units::kBlocks : Fp8Units::kTokensAndOutputs,
+                    Fp8UnitSum(c.inputs), 4 * Fp8UnitSum(c.inputs)),
         codes(device, DType::kU8, {c.tokens, c.outputs}, c.padding),
         scale(device, DType::kF32, {c.outputs / 128, c.tokens}, c.scale_padding),
         flags(device, DType::kI32, {Fp8GemmFlags(device).value()}) {
-    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
-    SetCodes(x, rng);
-    SetCodes(weight, rng);
-    x_scale.SetUniform(rng, 0.5, 2);
-    // Gates and ups of some units: codes have a mean square of some 60^2.
-    const double unit = 1 / (3600 * std::sqrt(static_cast<double>(c.inputs)));
-    weight_scale.SetUniform(rng, unit, 4 * unit);
     flags.SetAll(0);
   }
 
@@ -50,16 +37,14 @@ struct Tensors {
             .codes = codes.view(),
             .scale = scale.view(),
             .flags = flags.view(),
-            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+            .scales = blocks() ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
   }
   void ExpectGuardsIntact() const {
-    for (const GuardedTensor* t : {&x, &x_scale, &weight, &weight_scale, &codes, &scale, &flags}) {
-      EXPECT_TRUE(t->GuardsIntact());
-    }
+    Fp8Operands::ExpectGuardsIntact();
+    for (const GuardedTensor* t : {&codes, &scale, &flags}) EXPECT_TRUE(t->GuardsIntact());
   }
 
-  bool blocks;
-  GuardedTensor x, x_scale, weight, weight_scale, codes, scale, flags;
+  GuardedTensor codes, scale, flags;
 };
 
 // A number and how far from it a result may be.
@@ -70,18 +55,10 @@ struct Near {
 // The activation by its formula.
 class Oracle {
  public:
-  Oracle(const Tensors& t, const Fp8GateUpCase& c, bool cuts)
-      : case_(c),
-        cuts_(cuts),
-        blocks_(t.blocks),
-        x_(DecodeE4M3(t.x.Get())),
-        weight_(DecodeE4M3(t.weight.Get())),
-        x_scale_(t.x_scale.Get()),
-        weight_scale_(t.weight_scale.Get()) {}
+  Oracle(const Tensors& t, const Fp8GateUpCase& c, bool cuts) : case_(c), product_(t, cuts) {}
 
   Near Activation(int64_t m, int64_t i) const {
-    const int64_t row = i / 128 * 256 + i % 128;
-    const Near gate = Sum(m, row), up = Sum(m, row + 128);
+    const Near gate = Sum(m, i), up = Sum(m, case_.outputs + i);
     const double silu = gate.value / (1 + std::exp(-gate.value));
     // silu rises by at most 1.1; f32 and the fast exponential lose some 2^-21.
     const double silu_error = 1.1 * gate.error + 0x1p-20 * std::abs(silu);
@@ -90,29 +67,13 @@ class Oracle {
   }
 
  private:
-  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
-
   Near Sum(int64_t m, int64_t n) const {
-    const int64_t depth = (case_.inputs + 127) / 128;
-    Near sum;
-    for (int64_t k = 0; k < case_.inputs; k += 128) {
-      Fp8BlockSum part(cuts_);
-      for (int64_t i = k; i < std::min(k + 128, case_.inputs); ++i) {
-        part.Add(At(x_, m * case_.inputs + i) * At(weight_, n * case_.inputs + i));
-      }
-      part.EndGroup();
-      const double scale = blocks_ ? At(x_scale_, k / 128 * case_.tokens + m) *
-                                         At(weight_scale_, n / 128 * depth + k / 128)
-                                   : At(x_scale_, m) * At(weight_scale_, n);
-      sum.value += part.value() * scale;
-      sum.error += (1e-6 * part.magnitude() + part.cut()) * scale;
-    }
-    return sum;
+    const auto [value, magnitude, cut] = product_.At(m, n);
+    return {value, 1e-6 * magnitude + cut};
   }
 
   const Fp8GateUpCase& case_;
-  bool cuts_, blocks_;
-  Values x_, weight_, x_scale_, weight_scale_;
+  Fp8Product product_;
 };
 
 class Fp8GateUpTest : public OpTest {
@@ -205,6 +166,24 @@ TEST_P(Fp8GateUpTest, RefusesWhatDoesNotFit) {
   args = t.Args();
   args.rounding = QuantizeScale::kGiven;
   EXPECT_EQ(refusal(args), "Fp8GateUp: the scale cannot be given");
+}
+
+TEST_P(Fp8GateUpTest, WantsATileForEveryMultiprocessor) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(*Fp8GateUpLeastTokens(device(), 4096, 14336 + 64), kNever);
+  EXPECT_EQ(*Fp8GateUpLeastTokens(device(), 4096 + 8, 14336), kNever);
+  const DeviceProperties properties = device().Properties().value();
+  for (int64_t outputs : {128, 2048, 14336}) {
+    const int64_t least = *Fp8GateUpLeastTokens(device(), 4096, outputs);
+    if (device().type() != DeviceType::kCuda || properties.compute_capability != 90) {
+      EXPECT_EQ(least, kNever);
+      continue;
+    }
+    const auto tiles = [&](int64_t tokens) { return (tokens + 127) / 128 * (outputs / 128); };
+    EXPECT_GE(tiles(least), properties.multiprocessors);
+    EXPECT_GT(least, 128);
+    EXPECT_TRUE(least == 129 || tiles(least - 1) < properties.multiprocessors) << least;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Fp8GateUpTest,

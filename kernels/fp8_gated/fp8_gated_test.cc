@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/testing/fp8_sum.h"
+#include "kernels/testing/fp8_operands.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
 
@@ -25,27 +25,12 @@ constexpr Case kCases[] = {{0, 128, 16, 0, 0},    {1, 128, 16, 0, 0},    {8, 256
                            {3, 1024, 144, 0, 5},  {5, 1152, 272, 16, 3}, {2, 4096, 80, 0, 2},
                            {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0}};
 
-struct Tensors {
+struct Tensors : Fp8Operands {
   Tensors(Device& device, const Case& c, bool of_blocks)
-      : blocks(of_blocks),
-        x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
-        x_scale(device, DType::kF32,
-                blocks ? std::vector<int64_t>{c.inputs / 128, c.tokens}
-                       : std::vector<int64_t>{c.tokens},
-                blocks ? c.scale_padding : 0),
-        weight(device, DType::kU8, {2 * c.outputs, c.inputs}, c.padding),
-        weight_scale(device, DType::kF32,
-                     blocks ? std::vector<int64_t>{(2 * c.outputs + 127) / 128, c.inputs / 128}
-                            : std::vector<int64_t>{2 * c.outputs}),
-        y(device, DType::kBF16, {c.tokens, c.outputs}, c.scale_padding) {
-    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
-    SetCodes(x, rng);
-    SetCodes(weight, rng);
-    x_scale.SetUniform(rng, 0.5, 2);
-    // Gates and ups of some units: codes have a mean square of some 60^2.
-    const double unit = 1 / (3600 * std::sqrt(static_cast<double>(c.inputs)));
-    weight_scale.SetUniform(rng, unit, 4 * unit);
-  }
+      : Fp8Operands(device, {c.tokens, c.inputs, 2 * c.outputs, c.padding, c.scale_padding},
+                    of_blocks ? Fp8Units::kBlocks : Fp8Units::kTokensAndOutputs,
+                    Fp8UnitSum(c.inputs), 4 * Fp8UnitSum(c.inputs)),
+        y(device, DType::kBF16, {c.tokens, c.outputs}, c.scale_padding) {}
 
   Fp8GatedArgs Args() const {
     return {.x = x.view(),
@@ -53,47 +38,25 @@ struct Tensors {
             .weight = weight.view(),
             .weight_scale = weight_scale.view(),
             .y = y.view(),
-            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+            .scales = blocks() ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
   }
 
-  bool blocks;
-  GuardedTensor x, x_scale, weight, weight_scale, y;
+  GuardedTensor y;
 };
 
 // By its formula.
 class Oracle {
  public:
-  Oracle(const Tensors& t, const Case& c)
-      : case_(c),
-        blocks_(t.blocks),
-        x_(DecodeE4M3(t.x.Get())),
-        weight_(DecodeE4M3(t.weight.Get())),
-        x_scale_(t.x_scale.Get()),
-        weight_scale_(t.weight_scale.Get()) {}
+  Oracle(const Tensors& t, const Case& c) : case_(c), product_(t, /*cuts=*/false) {}
 
   double Value(int64_t m, int64_t i) const {
-    const double gate = Sum(m, i);
-    return gate / (1 + std::exp(-gate)) * Sum(m, case_.outputs + i);
+    const double gate = product_.At(m, i).value;
+    return gate / (1 + std::exp(-gate)) * product_.At(m, case_.outputs + i).value;
   }
 
  private:
-  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
-
-  double Sum(int64_t m, int64_t n) const {
-    const int64_t depth = case_.inputs / 128;
-    double sum = 0;
-    for (int64_t k = 0; k < case_.inputs; ++k) {
-      const double scale = blocks_ ? At(x_scale_, k / 128 * case_.tokens + m) *
-                                         At(weight_scale_, n / 128 * depth + k / 128)
-                                   : At(x_scale_, m) * At(weight_scale_, n);
-      sum += At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k) * scale;
-    }
-    return sum;
-  }
-
   const Case& case_;
-  bool blocks_;
-  Values x_, weight_, x_scale_, weight_scale_;
+  Fp8Product product_;
 };
 
 class Fp8GatedTest : public OpTest {

@@ -22,6 +22,7 @@
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_few_work.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_token_scales.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -144,9 +145,11 @@ class Consumer {
         Wait(&smem_.full[stage], parity);
         float part[T::kSums];
         Multiply(stage, part);
-        Promote(smem_.x_scale[stage] + (piece.token & 3), scale, part, total);
+        TokenScales<T::kTokens, T::kBlocks, !T::Work::kGroups> x_scale;
+        x_scale.Load(smem_.x_scale[stage] + (piece.token & 3));
+        x_scale.Add(part, scale, total);
         __syncwarp();
-        if (lane_ == 0) Arrive(&smem_.empty[stage]);
+        if (lane_ == x_scale.Leader()) Arrive(&smem_.empty[stage]);
         if (++stage == T::kStages) {
           stage = 0;
           parity ^= 1;
@@ -177,30 +180,6 @@ class Consumer {
     WgmmaCommit();
     WgmmaWait<0>();
     WgmmaHold(part);
-  }
-
-  // A thread has two tokens of each eight.
-  __device__ __forceinline__ void Promote(const float* x_scale, float w_scale,
-                                          const float (&part)[T::kSums],
-                                          float (&total)[T::kSums]) const {
-    const float* const scales = x_scale + lane_ % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < T::kTokens / 8; ++j) {
-      float2 scale = {1, 1};
-      if constexpr (T::kBlocks) {
-        if constexpr (T::Work::kGroups) {
-          scale = {scales[8 * j], scales[8 * j + 1]};
-        } else {
-          scale = *reinterpret_cast<const float2*>(scales + 8 * j);
-        }
-        scale.x *= w_scale;
-        scale.y *= w_scale;
-      }
-      total[4 * j] += part[4 * j] * scale.x;
-      total[4 * j + 1] += part[4 * j + 1] * scale.y;
-      total[4 * j + 2] += part[4 * j + 2] * scale.x;
-      total[4 * j + 3] += part[4 * j + 3] * scale.y;
-    }
   }
 
   // Whether `total` now has the tile's whole sums. Otherwise they are a part, left in memory for

@@ -19,6 +19,7 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_token_scales.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -41,6 +42,9 @@ struct Traits {
   // Half of the SM, so that the next kernel fits beside it.
   static constexpr int kBlocksPerSm = 2;
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
+  // Stages of a block's weights not yet asked for when the next kernel may start. With more of them
+  // its first weights would be in the way of these, with fewer they come late (README.md).
+  static constexpr int kNextStartsAt = kWarpgroupsOfBlock == 1 ? 3 : 8;
   // Stages whose products run at once, as far as registers go.
   static constexpr int kTogether = kSums * kWarpgroupsOfBlock <= 32 ? 2 : 1;
   // Pieces of 16 outputs x 8 tokens of a tile, a float4 a lane, and how many a stage of w holds.
@@ -137,11 +141,15 @@ class Producer {
     for (int i = 0; i < Ahead(); ++i) LoadWeights(range_.begin + i, i);
   }
 
+  // Lets the next kernel start on its way.
   __device__ __forceinline__ void Run() {
     for (int i = 0; i < Ahead(); ++i) LoadInputs(range_.begin + i, i);
     int stage = 0;
     uint32_t parity = 0;
+    const int start = max(range_.begin + Ahead(), range_.end - T::kNextStartsAt);
+    if (start == range_.end) StartNextGrid();
     for (int k = range_.begin + Ahead(); k < range_.end; ++k) {
+      if (k == start) StartNextGrid();
       Wait(&smem_.empty[stage], parity);
       LoadWeights(k, stage);
       LoadInputs(k, stage);
@@ -257,11 +265,13 @@ class Consumer {
       w_scale_[i] = WeightScale(min(k + kCount + i, end - 1));
     }
     float part[kCount][T::kSums];
+    TokenScales<T::kTokens, T::kBlocks, true> x_scale[kCount];
     int stage[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       stage[i] = stage_;
       Wait(&smem_.full[stage_], parity_);
+      x_scale[i].Load(smem_.x_scale[stage_]);
       Multiply(stage_, part[i]);
       if (++stage_ == T::kStages) {
         stage_ = 0;
@@ -276,9 +286,9 @@ class Consumer {
         WgmmaWait<0>();
       }
       WgmmaHold(part[i]);
-      Promote(stage[i], scale[i], part[i]);
+      x_scale[i].Add(part[i], scale[i], total_);
       __syncwarp();
-      if (lane_ == 0) Arrive(&smem_.empty[stage[i]]);
+      if (lane_ == x_scale[i].Leader()) Arrive(&smem_.empty[stage[i]]);
       if (i + 1 < kCount) WgmmaFence();
     }
   }
@@ -302,24 +312,6 @@ class Consumer {
                                         i > 0);
     }
     WgmmaCommit();
-  }
-
-  // A thread has two tokens of each eight.
-  __device__ __forceinline__ void Promote(int stage, float w_scale, const float (&part)[T::kSums]) {
-    const float* const scales = smem_.x_scale[stage] + lane_ % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < T::kTokens / 8; ++j) {
-      float2 scale = {1, 1};
-      if constexpr (T::kBlocks) {
-        scale = *reinterpret_cast<const float2*>(scales + 8 * j);
-        scale.x *= w_scale;
-        scale.y *= w_scale;
-      }
-      total_[4 * j] += part[4 * j] * scale.x;
-      total_[4 * j + 1] += part[4 * j + 1] * scale.y;
-      total_[4 * j + 2] += part[4 * j + 2] * scale.x;
-      total_[4 * j + 3] += part[4 * j + 3] * scale.y;
-    }
   }
 
   // Whether y is stored in pairs of bf16.
@@ -441,7 +433,6 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
   __syncthreads();
   if (splits > 1) ClusterMeet();  // the barriers that others arrive at exist
   WaitForPriorGrid();
-  StartNextGrid();
   if (produces) {
     producer.Run();
     if (splits > 1) producer.Open(splits);

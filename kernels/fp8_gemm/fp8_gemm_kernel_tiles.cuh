@@ -47,6 +47,9 @@ struct Traits {
   static constexpr int kDepth = 128;  // of K, a stage
   static constexpr int kRows = 128;
   static constexpr int kCols = kWaves * kWaveCols;
+  // Rows of w in a box: gates and ups lie apart, in two.
+  static constexpr int kBoxes = kGated ? 2 : 1;
+  static constexpr int kBoxRows = kCols / kBoxes;
   static constexpr int kConsumers = 256;
   static constexpr int kThreads = kConsumers + 128;
   // Columns of a wave that share a scale of w, and how many such groups there are.
@@ -87,8 +90,11 @@ __host__ __device__ __forceinline__ bool IsPlainY(const Fp8GemmKernelArgs& args)
 
 enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
 
-// The row of w that a tile's first column is, and the row of its scales.
-__device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Tile& tile) {
+// The row of w that the first column of a tile's box is. Of gates and ups, half of the tile's
+// columns are the former, whose rows come first.
+template <typename T>
+__device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Tile& tile, int box) {
+  if constexpr (T::kGated) return (box * args.outputs + tile.col) / 2;
   return tile.group * args.weight_group_rows + tile.col;
 }
 
@@ -100,13 +106,16 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Map
   uint32_t parity = 1;
   typename T::Work::template Reader<T> tiles(args, smem.work);
   for (Tile tile = {}; tiles.Next(tile);) {
-    const int w_row = WeightRow(args, tile);
     for (int k = 0; k < depth_blocks; ++k) {
       Wait(&smem.empty[stage], parity);
       uint64_t* const full = &smem.full[stage];
       ArriveExpect(full, T::kStageBytes);
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
-      LoadBox2(smem.w[stage], maps.w, full, k * T::kDepth, w_row);
+#pragma unroll
+      for (int box = 0; box < T::kBoxes; ++box) {
+        LoadBox2(smem.w[stage] + box * T::kBoxRows * T::kDepth, maps.w, full, k * T::kDepth,
+                 WeightRow<T>(args, tile, box));
+      }
       if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
       if (++stage == T::kStages) {
         stage = 0;
@@ -179,7 +188,8 @@ class Consumer {
       const float* const scales = args_.weight_scale + tile.group * args_.weight_scale_group_stride;
 #pragma unroll
       for (int i = 0; i < T::kWaves * T::kGroups; ++i) {
-        const int block = min((tile.col + i * T::kGroupCols) / 128, last);
+        const int block = T::kGated ? WeightRow<T>(args_, tile, i) / 128
+                                    : min((tile.col + i * T::kGroupCols) / 128, last);
         w_scale_at_[i] = scales + block * args_.weight_scale_stride;
       }
     }
@@ -314,8 +324,8 @@ class Consumer {
     const int first_row = tile_.row + wg_ * 64;
     const int row = warp_ * 16 + lane_ / 4;
     if constexpr (!T::kBlocks) {
-      ScaleSums(total_[0], first_row + row, tile_.col);
-      ScaleSums(total_[1], first_row + row, tile_.col + T::kWaveCols);
+      ScaleSums(total_[0], first_row + row, WeightRow<T>(args_, tile_, 0));
+      ScaleSums(total_[1], first_row + row, WeightRow<T>(args_, tile_, 1));
     }
     GatedScales scales = {};
     Gate(args_.gated, total_[1], total_[0], scales);

@@ -24,7 +24,7 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   if (error != cudaSuccess) return error;
   const int64_t weight_rows = int64_t{a.groups - 1} * a.weight_group_rows + a.outputs;
   error =
-      MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kCols), maps.w);
+      MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kBoxRows), maps.w);
   if (error != cudaSuccess) return error;
   if (a.blocks) {
     const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;

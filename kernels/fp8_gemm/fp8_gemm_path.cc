@@ -15,10 +15,10 @@ constexpr int64_t kSplitTokens = 32;
 constexpr int64_t kSkinnyTokens = 8;
 
 // On Hopper, with scales of blocks, kSkinny is the faster one where each of its warps has some of K
-// and all multiprocessors have outputs, and K is not so long that kSplit's shares of it win
-// (README.md).
+// and all multiprocessors have outputs. Where K is long kSplit is by itself as fast or a little
+// faster, but not among a layer's other kernels (README.md).
 bool SkinnySuitsHopper(const TensorView& weight) {
-  return weight.dim(0) >= 4096 && weight.dim(1) >= 2048 && weight.dim(1) <= 4096;
+  return weight.dim(0) >= 4096 && weight.dim(1) >= 2048;
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -58,13 +58,21 @@ bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
 Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t most_blocks = MostBlocks(multiprocessors);
   const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
-  Fp8GemmCut cut;
-  // Up to 16 tokens the sums are so few that splits cost less than tiles of half the width.
-  cut.narrow = args.x.dim(0) > 16 && CeilDiv(outputs, 64) <= most_blocks;
-  const int64_t tiles = CeilDiv(outputs, cut.narrow ? 64 : 128);
-  while (cut.splits < kMostSplits && 2 * cut.splits * tiles <= most_blocks &&
-         2 * cut.splits * kLeastDepth <= depth) {
-    cut.splits *= 2;
+  const auto split = [&](int64_t tiles) {
+    int32_t splits = 1;
+    while (splits < kMostSplits && 2 * splits * tiles <= most_blocks &&
+           2 * splits * kLeastDepth <= depth) {
+      splits *= 2;
+    }
+    return splits;
+  };
+  const int64_t wide_tiles = CeilDiv(outputs, 128), narrow_tiles = CeilDiv(outputs, 64);
+  Fp8GemmCut cut = {.narrow = false, .splits = split(wide_tiles)};
+  // Tiles of half the width need half the splits. That is worth it where there are many sums to
+  // add up, or many inputs a block, though not with ever more of these (README.md).
+  const int64_t wide_depth = depth / cut.splits;
+  if (narrow_tiles <= most_blocks && wide_depth < 32 && (args.x.dim(0) > 16 || wide_depth >= 12)) {
+    cut = {.narrow = true, .splits = split(narrow_tiles)};
   }
   return cut;
 }

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/fp8_gemm/fp8_gemm_cases.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
+#include "kernels/testing/fp8_operands.h"
 #include "kernels/testing/fp8_sum.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -20,36 +21,15 @@ namespace {
 using Values = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// What the scales of a call are.
-enum class Units : uint8_t { kBlocks, kTokensAndOutputs, kTokensAndAll, kAllAndOutputs, kAll };
-constexpr Units kUnits[] = {Units::kBlocks, Units::kTokensAndOutputs, Units::kTokensAndAll,
-                            Units::kAllAndOutputs, Units::kAll};
+constexpr Fp8Units kUnits[] = {Fp8Units::kBlocks, Fp8Units::kTokensAndOutputs,
+                               Fp8Units::kTokensAndAll, Fp8Units::kAllAndOutputs, Fp8Units::kAll};
 
-std::vector<int64_t> XScaleShape(const Fp8GemmCase& c, Units units) {
-  if (units == Units::kBlocks) return {(c.inputs + 127) / 128, c.tokens};
-  return {units == Units::kAllAndOutputs || units == Units::kAll ? 1 : c.tokens};
-}
-std::vector<int64_t> WeightScaleShape(const Fp8GemmCase& c, Units units) {
-  if (units == Units::kBlocks) return {(c.outputs + 127) / 128, (c.inputs + 127) / 128};
-  return {units == Units::kTokensAndAll || units == Units::kAll ? 1 : c.outputs};
-}
-
-struct Tensors {
-  Tensors(Device& device, const Fp8GemmCase& c, Units units, DType y_dtype)
-      : x(device, DType::kU8, {c.tokens, c.inputs}, c.padding),
-        x_scale(device, DType::kF32, XScaleShape(c, units),
-                units == Units::kBlocks ? c.scale_padding : 0),
-        weight(device, DType::kU8, {c.outputs, c.inputs}, c.padding),
-        weight_scale(device, DType::kF32, WeightScaleShape(c, units),
-                     units == Units::kBlocks ? c.padding : 0),
+struct Tensors : Fp8Operands {
+  Tensors(Device& device, const Fp8GemmCase& c, Fp8Units of, DType y_dtype)
+      : Fp8Operands(device, {c.tokens, c.inputs, c.outputs, c.padding, c.scale_padding}, of, 0.001,
+                    0.01),
         y(device, y_dtype, {c.tokens, c.outputs}, c.padding),
-        flags(device, DType::kI32, {Fp8GemmFlags(device).value()}),
-        blocks(units == Units::kBlocks) {
-    TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
-    SetCodes(x, rng);
-    SetCodes(weight, rng);
-    x_scale.SetUniform(rng, 0.5, 2);
-    weight_scale.SetUniform(rng, 0.001, 0.01);
+        flags(device, DType::kI32, {Fp8GemmFlags(device).value()}) {
     flags.SetAll(0);
   }
 
@@ -60,74 +40,28 @@ struct Tensors {
             .weight_scale = weight_scale.view(),
             .y = y.view(),
             .flags = flags.view(),
-            .scales = blocks ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
+            .scales = blocks() ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
   }
 
   void ExpectGuardsIntact() const {
-    for (const GuardedTensor* t : {&x, &x_scale, &weight, &weight_scale, &y, &flags}) {
-      EXPECT_TRUE(t->GuardsIntact());
-    }
+    Fp8Operands::ExpectGuardsIntact();
+    EXPECT_TRUE(y.GuardsIntact());
+    EXPECT_TRUE(flags.GuardsIntact());
   }
 
-  GuardedTensor x, x_scale, weight, weight_scale, y, flags;
-  bool blocks;
+  GuardedTensor y, flags;
 };
 
-class Oracle {
- public:
-  // `cuts`: whether Fp8Sums::cut is wanted; it takes longer than the rest.
-  Oracle(const Tensors& t, const Fp8GemmCase& c, bool cuts)
-      : case_(c),
-        cuts_(cuts),
-        blocks_(t.blocks),
-        x_(DecodeE4M3(t.x.Get())),
-        weight_(DecodeE4M3(t.weight.Get())),
-        x_scale_(t.x_scale.Get()),
-        weight_scale_(t.weight_scale.Get()) {}
-
-  Fp8Sums All() const { return Every(1); }
-
-  // Of every `step`-th of all outputs.
-  Fp8Sums Every(int64_t step) const {
-    Fp8Sums sums;
-    for (int64_t i = 0; i < case_.tokens * case_.outputs; i += step) {
-      const int64_t m = i / case_.outputs, n = i % case_.outputs;
-      double value = 0, magnitude = 0, cut = 0;
-      for (int64_t k = 0; k < case_.inputs; k += 128) {
-        const Fp8BlockSum sum = Block(m, n, k);
-        const double scale = Scale(m, n, k);
-        value += sum.value() * scale;
-        magnitude += sum.magnitude() * scale;
-        cut += sum.cut() * scale;
-      }
-      sums.Add(value, magnitude, cut);
-    }
-    return sums;
+// Every `step`-th of all outputs. `cuts`: as of Fp8Product.
+Fp8Sums Want(const Tensors& t, bool cuts, int64_t step = 1) {
+  const Fp8Product product(t, cuts);
+  Fp8Sums sums;
+  for (int64_t i = 0; i < t.shape.tokens * t.shape.outputs; i += step) {
+    const auto [value, magnitude, cut] = product.At(i / t.shape.outputs, i % t.shape.outputs);
+    sums.Add(value, magnitude, cut);
   }
-
- private:
-  static double At(const Values& values, int64_t i) { return values[static_cast<size_t>(i)]; }
-
-  double Scale(int64_t m, int64_t n, int64_t k) const {
-    const int64_t depth = (case_.inputs + 127) / 128;
-    const int64_t of_x = blocks_ ? k / 128 * case_.tokens + m : (x_scale_.size() == 1 ? 0 : m);
-    const int64_t of_w = blocks_ ? n / 128 * depth + k / 128 : (weight_scale_.size() == 1 ? 0 : n);
-    return At(x_scale_, of_x) * At(weight_scale_, of_w);
-  }
-  Fp8BlockSum Block(int64_t m, int64_t n, int64_t begin) const {
-    Fp8BlockSum sum(cuts_);
-    for (int64_t k = begin; k < std::min(begin + 128, case_.inputs); ++k) {
-      sum.Add(At(x_, m * case_.inputs + k) * At(weight_, n * case_.inputs + k));
-    }
-    sum.EndGroup();
-    return sum;
-  }
-
-  const Fp8GemmCase& case_;
-  bool cuts_;
-  bool blocks_;
-  Values x_, weight_, x_scale_, weight_scale_;
-};
+  return sums;
+}
 
 class Fp8GemmTest : public OpTest {
  protected:
@@ -136,10 +70,10 @@ class Fp8GemmTest : public OpTest {
 
 TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
   for (const Fp8GemmCase& c : kFp8GemmCases) {
-    for (Units units : kUnits) {
+    for (Fp8Units units : kUnits) {
       for (DType dtype : {DType::kF32, DType::kBF16}) {
         const bool large = c.tokens * c.inputs * c.outputs > 4'000'000;
-        if (large && (units != Units::kBlocks || dtype == DType::kF32)) continue;
+        if (large && (units != Fp8Units::kBlocks || dtype == DType::kF32)) continue;
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " units " +
                      std::to_string(static_cast<int>(units)));
@@ -148,7 +82,7 @@ TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
           t.y.SetAll(kNan);
           ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
         }
-        ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), dtype);
+        ExpectFp8Close(t.y.Get(), Want(t, gpu()), dtype);
         t.ExpectGuardsIntact();
         EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
       }
@@ -159,10 +93,10 @@ TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
 // What the tile kernel does with scales of vectors and with f32, on few of its tiles.
 TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
   const Fp8GemmCase c = {132, 144, 264, 0, 0};
-  for (Units units : kUnits) {
+  for (Fp8Units units : kUnits) {
     Tensors t(device(), c, units, DType::kF32);
     ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
-    ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kF32);
+    ExpectFp8Close(t.y.Get(), Want(t, gpu()), DType::kF32);
     t.ExpectGuardsIntact();
   }
 }
@@ -171,7 +105,7 @@ TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
 TEST_P(Fp8GemmTest, WideTiles) {
   constexpr int64_t kStep = 97;
   const Fp8GemmCase c = {129, 272, 16776, 0, 3};
-  Tensors t(device(), c, Units::kBlocks, DType::kBF16);
+  Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
   EXPECT_FALSE(Fp8GemmTakesNarrowTiles(t.Args(), 132));
   t.y.SetAll(kNan);
   ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
@@ -179,7 +113,7 @@ TEST_P(Fp8GemmTest, WideTiles) {
   EXPECT_TRUE(std::none_of(y.begin(), y.end(), [](double value) { return std::isnan(value); }));
   Values some;
   for (size_t i = 0; i < y.size(); i += kStep) some.push_back(y[i]);
-  ExpectFp8Close(some, Oracle(t, c, gpu()).Every(kStep), DType::kBF16);
+  ExpectFp8Close(some, Want(t, gpu(), kStep), DType::kBF16);
   t.ExpectGuardsIntact();
 }
 
@@ -187,16 +121,16 @@ TEST_P(Fp8GemmTest, WideTiles) {
 TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
   for (const Fp8GemmCase& c : kFp8GemmCases) {
-    for (Units units : kUnits) {
+    for (Fp8Units units : kUnits) {
       Tensors t(device(), c, units, DType::kBF16);
       const bool large = c.tokens * c.inputs * c.outputs > 4'000'000;
       const bool takes = c.tokens > 0 && c.padding % 16 == 0 && c.inputs % 16 == 0;
-      if (!takes || (large && units != Units::kBlocks)) continue;
+      if (!takes || (large && units != Fp8Units::kBlocks)) continue;
       SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                    std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
       t.y.SetAll(kNan);
       ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kMma, ctx(), t.Args()), absl::OkStatus());
-      ExpectFp8Close(t.y.Get(), Oracle(t, c, gpu()).All(), DType::kBF16);
+      ExpectFp8Close(t.y.Get(), Want(t, gpu()), DType::kBF16);
       t.ExpectGuardsIntact();
     }
   }
@@ -217,9 +151,9 @@ constexpr Addends kAddends[] = {
 
 TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
   for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
-    for (Units units : {Units::kBlocks, Units::kTokensAndOutputs}) {
+    for (Fp8Units units : {Fp8Units::kBlocks, Fp8Units::kTokensAndOutputs}) {
       Tensors plain(device(), c, units, DType::kF32);
-      const Fp8Sums products = Oracle(plain, c, gpu()).All();
+      const Fp8Sums products = Want(plain, gpu());
       for (const Addends& a : kAddends) {
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
@@ -252,7 +186,7 @@ TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
 
 TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
   for (const Fp8GemmCase& c : {Fp8GemmCase{8, 6400, 136, 0, 0}, Fp8GemmCase{260, 528, 520, 0, 0}}) {
-    Tensors t(device(), c, Units::kBlocks, DType::kF32);
+    Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
     ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
     const std::vector<uint8_t> first = t.y.GetBytes();
     t.y.SetAll(kNan);
@@ -265,7 +199,7 @@ TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
 TEST_P(Fp8GemmTest, ErrorDoesNotGrowWithInputs) {
   for (int64_t tokens : {int64_t{2}, int64_t{132}}) {
     const Fp8GemmCase c = {tokens, 32768, 8, 0, 2};
-    Tensors t(device(), c, Units::kBlocks, DType::kF32);
+    Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
     t.x.SetAll(0x38);       // 1
     t.weight.SetAll(0x39);  // 1.125
     t.x_scale.SetAll(1);
@@ -277,7 +211,7 @@ TEST_P(Fp8GemmTest, ErrorDoesNotGrowWithInputs) {
 
 TEST_P(Fp8GemmTest, NanStaysWhereItIs) {
   const Fp8GemmCase c = {3, 256, 16, 0, 1};
-  Tensors t(device(), c, Units::kBlocks, DType::kF32);
+  Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
   Values codes = t.x.Get();
   codes[256 + 200] = 0x7f;
   t.x.Set(codes);
@@ -288,14 +222,14 @@ TEST_P(Fp8GemmTest, NanStaysWhereItIs) {
 
 TEST_P(Fp8GemmTest, NoInputsGiveZeros) {
   const Fp8GemmCase c = {3, 0, 5, 0, 0};
-  Tensors t(device(), c, Units::kTokensAndOutputs, DType::kF32);
+  Tensors t(device(), c, Fp8Units::kTokensAndOutputs, DType::kF32);
   ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
   EXPECT_EQ(t.y.Get(), Values(15, 0.0));
 }
 
 TEST_P(Fp8GemmTest, RefusesWhatDoesNotFit) {
   const Fp8GemmCase c = {3, 130, 9, 0, 0};
-  const Tensors t(device(), c, Units::kBlocks, DType::kF32);
+  const Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
   Fp8GemmArgs args = t.Args();
   args.weight = args.weight.Cols(0, 129);
   EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: weight.dim(1) = 129, want 130");
@@ -341,7 +275,7 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(Shaped(12, 2048, 7168), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 1536, 24576), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 2048, 2112), 90), Fp8GemmKernel::kSplit);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kSkinny);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
@@ -372,7 +306,11 @@ TEST(ChooseFp8GemmTest, SplitsFillTheMultiprocessorsOnce) {
   EXPECT_EQ(cut(8, 7168, 2112), std::make_pair(false, 8));
   EXPECT_EQ(cut(16, 7168, 2112), std::make_pair(false, 8));
   EXPECT_EQ(cut(17, 7168, 2112), std::make_pair(true, 4));
+  EXPECT_EQ(cut(8, 7168, 4096), std::make_pair(true, 2));
   EXPECT_EQ(cut(64, 7168, 4096), std::make_pair(true, 2));
+  EXPECT_EQ(cut(16, 2048, 7168), std::make_pair(false, 2));
+  EXPECT_EQ(cut(17, 2048, 7168), std::make_pair(true, 1));
+  EXPECT_EQ(cut(64, 16384, 7168), std::make_pair(false, 2));
   EXPECT_EQ(cut(64, 1536, 24576), std::make_pair(false, 1));
   EXPECT_EQ(cut(8, 512, 256), std::make_pair(false, 1));  // too few inputs to share
 }

@@ -101,11 +101,12 @@ cudaError_t RunDecode(const PagedAttentionCall& call, PagedAttentionKernelArgs a
   if (PagedDecodeTakes(args)) {
     const bool large = PagedAttentionLargeBlocks(
         plan.target, plan.shape, static_cast<int64_t>(plan.kv_len.size()), args.tile_rows);
-    if (IsFp8(call)) return LaunchPagedDecodeFp8(args, large, stream);
     if (large && plan.target.compute_capability == 90 && args.head_dim == 128) {
-      return LaunchPagedDecodeFew(args, call.args.k_cache.dim(0), stream);
+      const auto launch = IsFp8(call) ? LaunchPagedDecodeFewFp8 : LaunchPagedDecodeFew;
+      return launch(args, call.args.k_cache.dim(0), stream);
     }
-    return LaunchPagedDecode(args, large, stream);
+    const auto launch = IsFp8(call) ? LaunchPagedDecodeFp8 : LaunchPagedDecode;
+    return launch(args, large, stream);
   }
   return RunTiles(call, args, stream);
 }

@@ -65,9 +65,11 @@ cudaError_t LaunchPagedDecode(const PagedAttentionKernelArgs& args, bool large_b
 cudaError_t LaunchPagedDecodeFp8(const PagedAttentionKernelArgs& args, bool large_blocks,
                                  cudaStream_t stream);
 
-// As LaunchPagedDecode with large blocks, on sm_90; bf16, head size 128. `pages`: of the cache.
+// As these with large blocks, on sm_90; head size 128. `pages`: of the cache.
 cudaError_t LaunchPagedDecodeFew(const PagedAttentionKernelArgs& args, int64_t pages,
                                  cudaStream_t stream);
+cudaError_t LaunchPagedDecodeFewFp8(const PagedAttentionKernelArgs& args, int64_t pages,
+                                    cudaStream_t stream);
 
 // The same for tiles of up to 64 rows and any page size and head size (a multiple of 8, up to 256).
 // cudaErrorNotSupported where the device lacks the shared memory.

@@ -1,66 +1,48 @@
-// Decode of few sequences: up to 8 query rows of a kv head, head size 128, bf16, on sm_90. See
-// README.md, "Few sequences on Hopper".
+// Decode of few sequences: up to 8 query rows of a kv head, head size 128, bf16 on a cache of bf16
+// or codes, on sm_90. See README.md, "Few sequences on Hopper".
 #ifndef KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_FEW_CUH_
 #define KERNELS_PAGED_ATTENTION_PAGED_ATTENTION_KERNEL_FEW_CUH_
 
+#include "kernels/paged_attention/paged_attention_kernel_few_cache.cuh"
 #include "kernels/paged_attention/paged_attention_kernel_join.cuh"
 #include "kernels/ptx/load.cuh"
-#include "kernels/ptx/matrix.cuh"
-#include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/tma.cuh"
 
 namespace millrace::few {
 
-constexpr int kChunk = 16;  // keys
-constexpr int kDim = 128;
-constexpr int kRows = 8;
-constexpr int kSteps = kDim / 32;          // 16-byte loads of a lane along a key
-constexpr int kBytes = kChunk * kDim * 2;  // of a chunk's keys
-
-// One chunk's place each: 64 KiB, so that the next call's block fits beside this one's.
+// 8 KiB each on their way: 64 KiB, so that the next call's block fits beside this one's.
 constexpr int kWarps = 8;
-// Warps of a block whose first chunks are on their way at once while the call before this one still
-// runs. More make its own reads and writes wait behind them (README.md).
-constexpr int kAtOnce = 1;
-
-struct Stage {
-  // Two halves of 64 elements, 16 rows of 128 bytes each, whose 16 bytes lie swizzled.
-  unsigned char k[kBytes], v[kBytes];
-};
 constexpr int kPadded = kDim + 4;
-struct Shared {
-  // A warp's sums take the place of its chunk.
-  Stage stage[kWarps];
+
+template <typename Cache>
+struct SharedOf {
+  static constexpr int kDepth = Cache::kDepth;
+  struct Stage {
+    unsigned char k[Cache::kBytes], v[Cache::kBytes];
+  };
+  // A warp's sums take the place of its chunks.
+  Stage ring[kWarps][kDepth];
   float2 warp_stats[kWarps][kRows];
-  uint64_t k_full[kWarps], v_full[kWarps];
+  uint64_t k_full[kWarps][kDepth], v_full[kWarps][kDepth];
   uint64_t released;  // the call before this one has ended
+
+  __device__ __forceinline__ float* Sums(int warp, int row) {
+    return reinterpret_cast<float*>(&ring[warp]) + row * kPadded;
+  }
 };
-static_assert(kRows * kPadded * sizeof(float) <= sizeof(Stage));
 
 struct Maps {
   CUtensorMap k, v;
 };
 
-// Lane 4 g + t.
-struct Lane {
-  int g, t;
-};
-
-// The key of a chunk that stands for index i < 8 of the matrix instructions (and 8 more for 8
-// more). Neighbours lie 4 rows apart: their halves of 128 bytes, swizzled, are in different banks.
-__device__ __forceinline__ int KeyOf(int i) { return (i >> 1) | (i & 1) << 2; }
-
-// Where 16 bytes of a row lie.
-__device__ __forceinline__ int Offset(int row, int sixteen) {
-  return sixteen / 8 * (kBytes / 2) + row * 128 + ((sixteen % 8) ^ (row % 8)) * 16;
-}
-
-// A warp's chunks: from the cache into its stage.
+// A warp's chunks: from the cache into its part of the ring.
+template <typename Cache>
 struct Feed {
+  static constexpr int kDepth = Cache::kDepth;
   const PagedAttentionKernelArgs& args;
   const Maps& maps;
-  Shared& shared;
+  SharedOf<Cache>& shared;
   const int32_t* table;
   int head, warp, lane;
   int first, count;  // chunk, and how many, kWarps apart
@@ -85,31 +67,57 @@ struct Feed {
     return {in_page * kChunk, head, __shfl_sync(~0u, page, i % 32)};
   }
 
-  __device__ __forceinline__ void LoadKeys(int3 at) {
+  __device__ __forceinline__ void LoadKeys(int i, int3 at) {
     if (lane != 0) return;
-    ArriveExpect(&shared.k_full[warp], kBytes);
-    LoadBox5(shared.stage[warp].k, maps.k, &shared.k_full[warp], at);
+    uint64_t* full = &shared.k_full[warp][i % kDepth];
+    ArriveExpect(full, Cache::kBytes);
+    LoadBox5(shared.ring[warp][i % kDepth].k, maps.k, full, at);
   }
-  __device__ __forceinline__ void LoadValues(int3 at) {
+  __device__ __forceinline__ void LoadValues(int i, int3 at) {
     if (lane != 0) return;
-    ArriveExpect(&shared.v_full[warp], kBytes);
-    LoadBox5(shared.stage[warp].v, maps.v, &shared.v_full[warp], at);
+    uint64_t* full = &shared.v_full[warp][i % kDepth];
+    ArriveExpect(full, Cache::kBytes);
+    LoadBox5(shared.ring[warp][i % kDepth].v, maps.v, full, at);
+  }
+  __device__ __forceinline__ void Load(int i) {
+    const int3 at = Find(i);
+    LoadKeys(i, at);
+    LoadValues(i, at);
+  }
+
+  // Asks for the first chunks, as far as they hold keys of earlier steps, before the call ahead has
+  // ended: in turn with the block's other warps, of which kAtOnce have theirs on their way, for
+  // more would make that call's last reads and writes wait behind them (README.md); unless its end
+  // comes first. Returns how many.
+  __device__ __forceinline__ int AskEarly(int settled_keys) {
+    const int most = min(kDepth, count);
+    if (most <= 0 || (Chunk(0) + 1) * kChunk > settled_keys) return 0;
+    if (warp >= Cache::kAtOnce) {
+      uint64_t* ahead = &shared.v_full[warp - Cache::kAtOnce][0];
+      while (!TestWait(ahead, 0) && !TestWait(&shared.released, 0)) __nanosleep(40);
+    }
+    int asked = 0;
+    for (; asked < most && (Chunk(asked) + 1) * kChunk <= settled_keys; ++asked) Load(asked);
+    return asked;
   }
 };
 
-// The running softmax of a warp: rows 2t and 2t + 1, output elements 16 n + g and 8 more.
+// A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
+__device__ __forceinline__ float BaseOf(float top) { return top == -INFINITY ? 0 : top; }
+
+// The running softmax of a warp: rows 2t and 2t + 1, output elements Cache::Column(n, g) and
+// kApart more.
+template <typename Cache>
 struct Softmax {
-  float o[kDim / 16][4] = {};
+  float o[kResults][4] = {};
   float top[2] = {-INFINITY, -INFINITY};
   float total[2] = {};
 
-  // A row that has seen no key yet has maximum -inf, from which nothing can be subtracted.
-  static __device__ __forceinline__ float Base(float top) { return top == -INFINITY ? 0 : top; }
-
-  // Scores, already masked, become weights: relative to `top`, which follows the maximum only where
-  // that outgrows it by kSlack, so that the sums are seldom rescaled. In powers of two.
+  // Scores, already masked, become weights: relative to `top`, which follows the maximum, less the
+  // headroom, only where that outgrows it by kSlack, so that the sums are seldom rescaled. In
+  // powers of two.
   __device__ __forceinline__ void Weigh(float scale_log2, float (&s)[4]) {
-    constexpr float kSlack = 8;
+    constexpr float kSlack = 8 + Cache::kHeadroom;
     float most[2];
     bool grown = false;
 #pragma unroll
@@ -120,7 +128,7 @@ struct Softmax {
     if (__any_sync(~0u, grown)) Rescale(most);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      s[i] = Exp2(fmaf(s[i], scale_log2, -Base(top[i % 2])));
+      s[i] = Exp2(fmaf(s[i], scale_log2, -BaseOf(top[i % 2])));
       total[i % 2] += s[i];
     }
   }
@@ -132,8 +140,8 @@ struct Softmax {
       float m = most[i];
 #pragma unroll
       for (int x = 4; x < 32; x *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, x));
-      m = fmaxf(m, top[i]);
-      const float by = Exp2(top[i] - Base(m));
+      m = fmaxf(m - Cache::kHeadroom, top[i]);
+      const float by = Exp2(top[i] - BaseOf(m));
       top[i] = m;
       total[i] *= by;
 #pragma unroll
@@ -162,31 +170,17 @@ __device__ __forceinline__ void PrefetchQueries(const PagedAttentionKernelArgs& 
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
-// The rows' queries: elements 32 p + 8 t and on of row g.
+// The queries of row g.
+template <typename Cache>
 __device__ __forceinline__ void LoadQueries(const PagedAttentionKernelArgs& args,
                                             const PagedAttentionWork& work, int head, Lane lane,
                                             uint4 (&q)[kSteps]) {
   const int r = min(lane.g, work.queries * args.group - 1);
-  const __nv_bfloat16* row = QueryRow(args, work, head, r) + 8 * lane.t;
-#pragma unroll
-  for (int p = 0; p < kSteps; ++p) q[p] = LoadInPlace(row + 32 * p);
-}
-
-// S^T = K Q^T of a chunk. A lane uses 16 bytes of a key as four operand registers: step p of S
-// pairs element 32 p + 8 t + i of a key with the same element of the query.
-__device__ __forceinline__ void Scores(const unsigned char* k, Lane lane, const uint4 (&q)[kSteps],
-                                       float (&s)[4]) {
-  const int row = KeyOf(lane.g);
-  float odd[4] = {};
+  const __nv_bfloat16* row = QueryRow(args, work, head, r);
 #pragma unroll
   for (int p = 0; p < kSteps; ++p) {
-    const auto k0 = *reinterpret_cast<const uint4*>(k + Offset(row, 4 * p + lane.t));
-    const auto k1 = *reinterpret_cast<const uint4*>(k + Offset(row + 8, 4 * p + lane.t));
-    MmaBf16(s, k0.x, k1.x, k0.y, k1.y, q[p].x, q[p].y);
-    MmaBf16(odd, k0.z, k1.z, k0.w, k1.w, q[p].z, q[p].w);
+    q[p] = Cache::Query(LoadInPlace(row + Cache::QueryColumn(p, lane)));
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) s[i] += odd[i];
 }
 
 // Scores of keys that a row does not see become -inf. `first`: key of the chunk.
@@ -200,30 +194,18 @@ __device__ __forceinline__ void Mask(const PagedAttentionWork& work, int group, 
 }
 
 // Values of a chunk past its first `keys` become 0: a weight of 0 does not hide a NaN.
+template <typename Cache>
 __device__ __forceinline__ void ClearValues(unsigned char* v, int keys, int lane) {
-  for (int i = lane; i < kBytes / 16; i += 32) {
+  for (int i = lane; i < Cache::kBytes / 16; i += 32) {
     if (i / 8 % kChunk >= keys) *reinterpret_cast<uint4*>(v + 16 * i) = {};
   }
   __syncwarp();
 }
 
-// O^T += V^T P^T.
-__device__ __forceinline__ void AddValues(const unsigned char* v, int lane, const float (&s)[4],
-                                          Softmax& softmax) {
-  const uint32_t p0 = TransposeMatrix(PackBf16(s[0], s[1]));
-  const uint32_t p1 = TransposeMatrix(PackBf16(s[2], s[3]));
-  const int row = KeyOf(lane % 8) + lane / 16 * 8;
-#pragma unroll
-  for (int n = 0; n < kDim / 16; ++n) {
-    uint32_t a[4];
-    LoadMatricesTransposed(v + Offset(row, 2 * n + lane / 8 % 2), a);
-    MmaBf16(softmax.o[n], a[0], a[1], a[2], a[3], p0, p1);
-  }
-}
-
 // Leaves the warp's rows in shared memory.
-__device__ __forceinline__ void StoreWarp(Shared& shared, int warp, Lane lane, int rows,
-                                          Softmax& softmax) {
+template <typename Cache>
+__device__ __forceinline__ void StoreWarp(SharedOf<Cache>& shared, int warp, Lane lane, int rows,
+                                          Softmax<Cache>& softmax) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -231,12 +213,12 @@ __device__ __forceinline__ void StoreWarp(Shared& shared, int warp, Lane lane, i
     if (lane.g == 0) shared.warp_stats[warp][2 * lane.t + i] = {softmax.top[i], softmax.total[i]};
   }
   if (2 * lane.t >= rows) return;
-  float* sums = reinterpret_cast<float*>(&shared.stage[warp]) + 2 * lane.t * kPadded + lane.g;
 #pragma unroll
-  for (int n = 0; n < kDim / 16; ++n) {
+  for (int n = 0; n < kResults; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums[i % 2 * kPadded + 16 * n + i / 2 * 8] = softmax.o[n][i];
+      const int column = Cache::Column(n, lane.g) + i / 2 * Cache::kApart;
+      shared.Sums(warp, 2 * lane.t + i % 2)[column] = softmax.o[n][i];
     }
   }
 }
@@ -276,12 +258,13 @@ __device__ __forceinline__ void JoinRow(const Job& job, int r) {
     }
   };
   load(0);  // on its way while the parts are weighed
+  const float v_scale = ScaleOf(args.v_scale, head);
   float top = -INFINITY, total = 0;
 #pragma unroll
   for (const float2& x : part) top = fmaxf(top, x.x);
 #pragma unroll
   for (int x = 16; x > 0; x /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, x));
-  const float base = Softmax::Base(top);
+  const float base = BaseOf(top);
 #pragma unroll
   for (float2& x : part) {
     x.x = Exp2(x.x - base);
@@ -299,7 +282,7 @@ __device__ __forceinline__ void JoinRow(const Job& job, int r) {
       AddScaled(batch[p], __shfl_sync(~0u, part[begin / 32].x, (begin + p) % 32), sum);
     }
   }
-  StoreScaled(sum, 1 / total, OutRow(args, work, head, r) + 4 * lane);
+  StoreScaled(sum, v_scale / total, OutRow(args, work, head, r) + 4 * lane);
 }
 
 // Called by the warp that wrote row r of the block's part. True in the one that came last, which
@@ -324,7 +307,9 @@ __device__ __forceinline__ bool IsLastPart(const Job& job, int r) {
 
 // By one warp: joins row r of the block's first `warps` warps, and where the tile has more parts,
 // leaves the part; the warp that is the last to do so for this row joins them.
-__device__ __forceinline__ void FinishRow(const Job& job, const Shared& shared, int r, int warps) {
+template <typename Cache>
+__device__ __forceinline__ void FinishRow(const Job& job, SharedOf<Cache>& shared, int r,
+                                          int warps) {
   const auto& [args, work, head] = job;
   const int lane = threadIdx.x % 32;
   float2 stats[kWarps];
@@ -334,18 +319,17 @@ __device__ __forceinline__ void FinishRow(const Job& job, const Shared& shared, 
     stats[w] = w < warps ? shared.warp_stats[w][r] : float2{-INFINITY, 0};
     top = fmaxf(top, stats[w].x);
   }
-  const float base = Softmax::Base(top);
+  const float base = BaseOf(top);
   float4 sum = {};
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
     if (w >= warps) continue;
     const float weight = Exp2(stats[w].x - base);
-    const float* sums = reinterpret_cast<const float*>(&shared.stage[w]) + r * kPadded;
     total += weight * stats[w].y;
-    AddScaled(*reinterpret_cast<const float4*>(sums + 4 * lane), weight, sum);
+    AddScaled(*reinterpret_cast<const float4*>(shared.Sums(w, r) + 4 * lane), weight, sum);
   }
   if (work.parts == 1) {
-    StoreScaled(sum, 1 / total, OutRow(args, work, head, r) + 4 * lane);
+    StoreScaled(sum, ScaleOf(args.v_scale, head) / total, OutRow(args, work, head, r) + 4 * lane);
     return;
   }
   const PartialTile part = PartOf(args, work, head, work.part);
@@ -354,24 +338,15 @@ __device__ __forceinline__ void FinishRow(const Job& job, const Shared& shared, 
   if (IsLastPart(job, r)) JoinRow(job, r);
 }
 
-// Asks for the warp's first chunk, keys of earlier steps, before the call ahead has ended: in turn
-// with the block's other warps, unless that end comes first.
-__device__ __forceinline__ void AskEarly(Feed& feed) {
-  Shared& shared = feed.shared;
-  if (feed.warp >= kAtOnce) {
-    uint64_t* ahead = &shared.v_full[feed.warp - kAtOnce];
-    while (!TestWait(ahead, 0) && !TestWait(&shared.released, 0)) __nanosleep(40);
-  }
-  const int3 at = feed.Find(0);
-  feed.LoadKeys(at);
-  feed.LoadValues(at);
-}
-
+template <typename Cache>
 __global__ void __launch_bounds__(kWarps * 32, 2)
     PagedDecodeFew(const __grid_constant__ PagedAttentionKernelArgs args,
                    const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
+  using Shared = SharedOf<Cache>;
+  static_assert(kRows * kPadded * sizeof(float) <= sizeof(Shared::ring[0]));
+  constexpr int kDepth = Cache::kDepth;
   auto& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = threadIdx.x / 32, index = threadIdx.x % 32;
   const Lane lane = {index / 4, index % 4};
@@ -383,59 +358,61 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
     return;
   }
   const int begin = work.kv_begin / kChunk, chunks = (work.kv_end + kChunk - 1) / kChunk - begin;
-  Feed feed = {args,
-               maps,
-               shared,
-               args.page_table + work.sequence * args.table_row,
-               head,
-               warp,
-               index,
-               begin + warp,
-               (chunks - warp + kWarps - 1) / kWarps,
-               0};
+  Feed<Cache> feed = {args,
+                      maps,
+                      shared,
+                      args.page_table + work.sequence * args.table_row,
+                      head,
+                      warp,
+                      index,
+                      begin + warp,
+                      (chunks - warp + kWarps - 1) / kWarps,
+                      0};
   feed.LoadPages(0);
   if (index == 0) {
-    InitBarrier(&shared.k_full[warp], 1);
-    InitBarrier(&shared.v_full[warp], 1);
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i) {
+      InitBarrier(&shared.k_full[warp][i], 1);
+      InitBarrier(&shared.v_full[warp][i], 1);
+    }
     if (warp == 0) InitBarrier(&shared.released, 1);
     FenceBarrierInit();
   }
   __syncthreads();
   if (warp == kWarps - 1) PrefetchQueries(args, work, head, index);
-  const bool settled = (feed.Chunk(0) + 1) * kChunk <= work.settled;
-  if (feed.count > 0 && settled) AskEarly(feed);
+  const float scale_log2 = args.scale_log2 * ScaleOf(args.k_scale, head);
+  int asked = feed.AskEarly(work.settled);
   WaitForPriorGrid();
   StartNextGrid();
   if (threadIdx.x == 0) Arrive(&shared.released);
   uint4 q[kSteps];
-  LoadQueries(args, work, head, lane, q);
-  if (feed.count > 0 && !settled) {
-    const int3 at = feed.Find(0);
-    feed.LoadKeys(at);
-    feed.LoadValues(at);
-  }
+  LoadQueries<Cache>(args, work, head, lane, q);
+  for (; asked < min(kDepth, feed.count); ++asked) feed.Load(asked);
 
-  Softmax softmax;
-  Stage& stage = shared.stage[warp];
+  Softmax<Cache> softmax;
   for (int i = 0; i < feed.count; ++i) {
-    const int key = feed.Chunk(i) * kChunk;
+    const int stage = i % kDepth, key = feed.Chunk(i) * kChunk;
+    const uint32_t parity = i / kDepth % 2;
+    unsigned char* v = shared.ring[warp][stage].v;
     float s[4] = {};
-    Wait(&shared.k_full[warp], i % 2);
-    Scores(stage.k, lane, q, s);
-    const bool more = i + 1 < feed.count;
+    Wait(&shared.k_full[warp][stage], parity);
+    Cache::Score(shared.ring[warp][stage].k, lane, q, s);
+    const bool more = i + kDepth < feed.count;
     int3 next = {};
     __syncwarp();
     if (more) {
-      next = feed.Find(i + 1);
-      feed.LoadKeys(next);
+      next = feed.Find(i + kDepth);
+      feed.LoadKeys(i + kDepth, next);
     }
     if (key + kChunk > work.visible) Mask(work, args.group, key, lane, s);
-    softmax.Weigh(args.scale_log2, s);
-    Wait(&shared.v_full[warp], i % 2);
-    if (key + kChunk > work.kv_end) ClearValues(stage.v, work.kv_end - key, index);
-    AddValues(stage.v, index, s, softmax);
+    softmax.Weigh(scale_log2, s);
+    Wait(&shared.v_full[warp][stage], parity);
+    if (key + kChunk > work.kv_end) ClearValues<Cache>(v, work.kv_end - key, index);
+    const uint32_t p0 = TransposeMatrix(Cache::Pack(s[0], s[1]));
+    const uint32_t p1 = TransposeMatrix(Cache::Pack(s[2], s[3]));
+    Cache::AddValues(v, index, p0, p1, softmax.o);
     __syncwarp();
-    if (more) feed.LoadValues(next);
+    if (more) feed.LoadValues(i + kDepth, next);
   }
 
   const int rows = work.queries * args.group;

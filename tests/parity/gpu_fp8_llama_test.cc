@@ -21,15 +21,20 @@ std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quan
                      .page_tokens = 16,
                      .device = DeviceType::kCuda,
                      .enforce_eager = eager,
+                     .max_model_len = 160,
+                     .max_batch_tokens = 192,
                      .numerics = Numerics::kServing,
                      .quantize = quantize});
 }
 
-// Widths that end within blocks of 128; and whole blocks, which Fp8Gated wants.
+// Widths that end within blocks of 128; whole blocks, which Fp8Gated wants; and an MLP as wide as
+// Fp8GateUp wants it for 150 tokens.
 constexpr TinyLlamaShape kUneven = {
     .hidden = 160, .intermediate = 272, .heads = 4, .kv_heads = 2, .head_dim = 64};
 constexpr TinyLlamaShape kWhole = {
     .hidden = 256, .intermediate = 384, .heads = 4, .kv_heads = 2, .head_dim = 64};
+constexpr TinyLlamaShape kWide = {
+    .hidden = 256, .intermediate = 8704, .heads = 4, .kv_heads = 2, .head_dim = 64};
 
 Fp8Llama Llama(QuantTarget format, const TinyLlamaShape& shape = kUneven) {
   return MakeFp8Llama(shape, format, "gpu_fp8");
@@ -46,11 +51,11 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
 // large and random here, so this is about what rounding to FP8 costs at all (fp8_llama_test: 0.16
 // to 0.2 of the logits); a wrong scale or cut costs more than the logits themselves.
 TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
-  for (const TinyLlamaShape& shape : {kUneven, kWhole}) {
+  for (const TinyLlamaShape& shape : {kUneven, kWhole, kWide}) {
     const Fp8Llama llama = Llama(GetParam(), shape);
     const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);
     ASSERT_NE(engine, nullptr);
-    for (const int32_t length : {1, 5, 33, 70}) {
+    for (const int32_t length : {1, 5, 33, 70, 150}) {
       const Request request = Greedy(Prompt(length, length), 1, true);
       const Output output = RunAll(*engine, {request})[0];
       ASSERT_TRUE(output.status.ok()) << output.status;

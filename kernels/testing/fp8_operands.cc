@@ -1,0 +1,85 @@
+#include "kernels/testing/fp8_operands.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+#include "kernels/testing/test_rng.h"
+
+namespace millrace {
+namespace {
+
+int64_t Blocks(int64_t count) { return (count + 127) / 128; }
+
+std::vector<int64_t> XScaleShape(const Fp8Shape& s, Fp8Units units) {
+  if (units == Fp8Units::kBlocks) return {Blocks(s.inputs), s.tokens};
+  return {units == Fp8Units::kAllAndOutputs || units == Fp8Units::kAll ? 1 : s.tokens};
+}
+
+std::vector<int64_t> WeightScaleShape(const Fp8Shape& s, Fp8Units units) {
+  if (units == Fp8Units::kBlocks) return {Blocks(s.outputs), Blocks(s.inputs)};
+  return {units == Fp8Units::kTokensAndAll || units == Fp8Units::kAll ? 1 : s.outputs};
+}
+
+double ValueAt(const std::vector<double>& values, int64_t i) {
+  return values[static_cast<size_t>(i)];
+}
+
+}  // namespace
+
+Fp8Operands::Fp8Operands(Device& device, const Fp8Shape& s, Fp8Units u, double least, double most)
+    : shape(s),
+      units(u),
+      x(device, DType::kU8, {s.tokens, s.inputs}, s.padding),
+      x_scale(device, DType::kF32, XScaleShape(s, u), blocks() ? s.scale_padding : 0),
+      weight(device, DType::kU8, {s.outputs, s.inputs}, s.padding),
+      weight_scale(device, DType::kF32, WeightScaleShape(s, u), blocks() ? s.padding : 0) {
+  TestRng rng(static_cast<uint64_t>(s.tokens * 7919 + s.inputs * 31 + s.outputs));
+  SetCodes(x, rng);
+  SetCodes(weight, rng);
+  x_scale.SetUniform(rng, 0.5, 2);
+  weight_scale.SetUniform(rng, least, most);
+}
+
+void Fp8Operands::ExpectGuardsIntact() const {
+  for (const GuardedTensor* t : {&x, &x_scale, &weight, &weight_scale}) {
+    EXPECT_TRUE(t->GuardsIntact());
+  }
+}
+
+Fp8Product::Fp8Product(const Fp8Operands& operands, bool cuts)
+    : shape_(operands.shape),
+      blocks_(operands.blocks()),
+      cuts_(cuts),
+      x_(DecodeE4M3(operands.x.Get())),
+      weight_(DecodeE4M3(operands.weight.Get())),
+      x_scale_(operands.x_scale.Get()),
+      weight_scale_(operands.weight_scale.Get()) {}
+
+Fp8Product::Element Fp8Product::At(int64_t token, int64_t output) const {
+  Element element;
+  for (int64_t begin = 0; begin < shape_.inputs; begin += 128) {
+    Fp8BlockSum sum(cuts_);
+    for (int64_t k = begin; k < std::min(begin + 128, shape_.inputs); ++k) {
+      sum.Add(ValueAt(x_, token * shape_.inputs + k) *
+              ValueAt(weight_, output * shape_.inputs + k));
+    }
+    sum.EndGroup();
+    const double scale = Scale(token, output, begin);
+    element.value += sum.value() * scale;
+    element.magnitude += sum.magnitude() * scale;
+    element.cut += sum.cut() * scale;
+  }
+  return element;
+}
+
+double Fp8Product::Scale(int64_t token, int64_t output, int64_t input) const {
+  int64_t of_x = x_scale_.size() == 1 ? 0 : token;
+  int64_t of_weight = weight_scale_.size() == 1 ? 0 : output;
+  if (blocks_) {
+    of_x = input / 128 * shape_.tokens + token;
+    of_weight = output / 128 * Blocks(shape_.inputs) + input / 128;
+  }
+  return ValueAt(x_scale_, of_x) * ValueAt(weight_scale_, of_weight);
+}
+
+}  // namespace millrace
