@@ -23,17 +23,7 @@
 #include "kernels/ptx/tma.cuh"
 #include "kernels/ptx/wgmma_fp8.cuh"
 
-#ifndef M64_MARK
-#define M64_MARK(i)
-#define M64_TRACE
-#define M64_PASS
-#endif
-
 namespace millrace::fp8_m64 {
-
-#ifndef M64_LEAD
-#define M64_LEAD 0
-#endif
 
 template <int kOutputsOfTile, bool kOfBlocks>
 struct Traits {
@@ -50,6 +40,8 @@ struct Traits {
   // Half of the SM, so that the next kernel fits beside it.
   static constexpr int kBlocksPerSm = 2;
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
+  // Stages of weights still to ask for when the next kernel may start.
+  static constexpr int kNextStartsAt = kOutputs == 64 ? 3 : 2;
   // The sums that a block's share of a tile comes from, 16 tokens x 8 outputs a piece, take up two
   // stages of w.
   static constexpr int kPieceBytes = 512;
@@ -77,7 +69,8 @@ struct Maps {
 
 __device__ __forceinline__ int Log2(int power) { return 31 - __clz(power); }
 
-// What a block does, in this order: tiles of its own, with all of K, then its part of the shared one.
+// What a block does, in this order: tiles of its own, with all of K, then its part of the shared
+// one.
 struct Work {
   __device__ __forceinline__ Work(const Fp8GemmM64Shape& shape, int inputs)
       : log2(Log2(shape.splits)),
@@ -123,9 +116,8 @@ struct Walk {
 // One lane of the warp, known as such to the compiler.
 __device__ __forceinline__ bool Elected() {
   uint32_t is;
-  asm volatile(
-      "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
-      : "=r"(is));
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(is));
   return is != 0;
 }
 
@@ -150,7 +142,7 @@ class Producer {
   __device__ __forceinline__ void Run() {
     const bool elected = Elected();
     for (; i_ < count_; ++i_) {
-      if (kRole == kWeights && i_ + M64_LEAD >= count_ - 1) StartNextGrid();
+      if (kRole == kWeights && i_ + T::kNextStartsAt >= count_) StartNextGrid();
       Wait(&smem_.empty[slot_], parity_);
       if (elected) Load(slot_);
       at_.Next();
@@ -211,8 +203,8 @@ class Consumer {
   // The scales of the weights of a segment's first stages; may come before the step's inputs exist.
   __device__ __forceinline__ void Start(const Work& work, int segment) {
     const int output = work.Tile(segment) * T::kOutputs + wg_ * T::kWidth;
-    w_scales_ = args_.weight_scale +
-                min(output, args_.outputs - 1) / 128 * args_.weight_scale_stride;
+    w_scales_ =
+        args_.weight_scale + min(output, args_.outputs - 1) / 128 * args_.weight_scale_stride;
     last_ = work.End(segment) - 1;
     w_scale_ = WeightScales(work.Begin(segment));
     w_scale_next_ = WeightScales(work.Begin(segment) + 32);
@@ -280,7 +272,8 @@ class Consumer {
   // One stage.
   __device__ __forceinline__ void Step(float w_scale) {
     Wait(&smem_.full[slot_], parity_);
-    // Read ahead of the products, so that no load is under way when the stage is given back.
+    // Read and used ahead of the wait for the products: an arrival does not wait for loads that
+    // nobody has used yet (fp8_gemm_kernel_token_scales.cuh).
     float scale[2] = {1, 1};
     if constexpr (T::kBlocks) {
       const float* const scales = smem_.x_scale[slot_] + warp_ % 4 * 16 + lane_ / 4;
@@ -353,24 +346,21 @@ __device__ __forceinline__ void InitBarriers(typename T::Smem& smem, int splits,
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
     Fp8GemmM64(const __grid_constant__ Fp8GemmKernelArgs args, const Fp8GemmM64Shape shape,
-               const __grid_constant__ Maps maps M64_TRACE) {
+               const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
   typename T::Smem& smem = *reinterpret_cast<typename T::Smem*>(raw);
   // Uniform, so that what follows from it stays in uniform registers.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   const Work work(shape, args.inputs);
-  M64_MARK(0)
   if (threadIdx.x == T::kConsumers) InitBarriers<T>(smem, shape.splits, args.tokens);
   __syncthreads();
   if (shape.splits > 1) ClusterMeet();  // the barriers that others arrive at exist
   if (warp == T::kWarps) {
     Producer<T, kWeights> producer(maps, smem, work);
     producer.Start();
-    M64_MARK(1)
     WaitForPriorGrid();
     producer.Run();
-    M64_MARK(3)
     if (shape.splits > 1) producer.Open(shape.splits);
   } else if (warp == T::kWarps + 1) {
     Producer<T, kInputs> producer(maps, smem, work);
@@ -388,18 +378,15 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
     Consumer<T> consumer(args, smem, warp);
     consumer.Start(work, 0);
     WaitForPriorGrid();
-    M64_MARK(2)
     for (int i = 0; i < work.segments; ++i) {
       if (i > 0) consumer.Start(work, i);
       consumer.Run(work, i);
       if (shape.splits == 1 || i < work.own) consumer.StoreOwn(work.Tile(i));
     }
-    M64_MARK(5)
     // Nobody reaches into a block that has ended: it waits for all that others do to it.
     if (shape.splits == 2) consumer.template Share<1>(work);
     if (shape.splits == 4) consumer.template Share<2>(work);
     if (shape.splits == 8) consumer.template Share<3>(work);
-    M64_MARK(7)
   }
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions

@@ -64,8 +64,8 @@ __device__ __forceinline__ void Swap(uint32_t& a, uint32_t& b, int distance) {
   }
 }
 
-// A token's bf16 of a thread, kPairs of them from one 8 outputs to the next: four neighbouring lanes
-// turn them over, so that each stores 16 bytes where there are four pairs.
+// A token's bf16 of a thread, kPairs of them from one 8 outputs to the next: four neighbouring
+// lanes turn them over, so that each stores 16 bytes where there are four pairs.
 template <int kPairs>
 __device__ __forceinline__ void StorePairs(__nv_bfloat16* y, uint32_t (&pairs)[kPairs],
                                            bool there) {
