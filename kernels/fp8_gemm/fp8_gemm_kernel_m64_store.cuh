@@ -15,8 +15,8 @@
 namespace millrace::fp8_m64 {
 
 // Any y, one output after the other. Not inlined: what nearly every call stores is to stay short.
-__device__ __noinline__ void StoreSingly(const Fp8GemmKernelArgs& args, int output, int token,
-                                         float4 sums) {
+inline __device__ __noinline__ void StoreSingly(const Fp8GemmKernelArgs& args, int output,
+                                                int token, float4 sums) {
   const float s[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
