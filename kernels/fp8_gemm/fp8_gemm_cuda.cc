@@ -44,6 +44,12 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
           LaunchFp8GemmSplit(Fp8GemmProductArgs(args), {cut.narrow, cut.splits}, stream),
           "Fp8Gemm");
     }
+    case Fp8GemmKernel::kM64: {
+      const Fp8GemmGroups g = GroupFp8Gemm(args, multiprocessors);
+      return CudaStatus(
+          LaunchFp8GemmM64(Fp8GemmProductArgs(args), {g.wide, g.splits, g.own, g.groups}, stream),
+          "Fp8Gemm");
+    }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kRing:

@@ -14,7 +14,7 @@ int64_t Fp8GemmCudaWorkspaceBytes(int32_t multiprocessors);
 int64_t Fp8GemmCudaFlags(int32_t multiprocessors);
 
 // What computes a product on the GPU (README.md has the table).
-enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kSplit, kRing, kSkinny, kMma, kGeneric };
+enum class Fp8GemmKernel : uint8_t { kTiles, kFew, kM64, kSplit, kRing, kSkinny, kMma, kGeneric };
 Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability);
 // Fp8GemmCuda by a kernel that takes the call, chosen or not.
 absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8GemmArgs& args);
@@ -28,6 +28,16 @@ struct Fp8GemmCut {
   int32_t splits = 1;   // blocks that share a tile's inputs: 1, 2, 4 or 8
 };
 Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors);
+
+// How kM64 deals tiles out: each block of a group has `own` of them, and one the group shares by
+// its inputs.
+struct Fp8GemmGroups {
+  bool wide = false;   // tiles of 128 outputs instead of 64
+  int32_t splits = 1;  // blocks of a group: 1, 2, 4 or 8
+  int32_t own = 0;
+  int32_t groups = 1;
+};
+Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors);
 
 }  // namespace millrace
 

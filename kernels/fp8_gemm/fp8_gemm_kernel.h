@@ -74,7 +74,7 @@ struct Fp8GemmTileShape {
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream);
 // Fewer tokens: at most kFp8GemmSplitTokens.
-inline constexpr int32_t kFp8GemmSplitTokens = 64;
+inline constexpr int32_t kFp8GemmSplitTokens = 32;
 inline constexpr int32_t kFp8GemmMostSplits = 8;
 struct Fp8GemmSplitShape {  // as Fp8GemmCut
   bool narrow = false;
@@ -82,6 +82,16 @@ struct Fp8GemmSplitShape {  // as Fp8GemmCut
 };
 cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& shape,
                                cudaStream_t stream);
+// More than those, at most kFp8GemmM64Tokens.
+inline constexpr int32_t kFp8GemmM64Tokens = 64;
+struct Fp8GemmM64Shape {  // as Fp8GemmGroups
+  bool wide = false;
+  int32_t splits = 1;
+  int32_t own = 0;
+  int32_t groups = 1;
+};
+cudaError_t LaunchFp8GemmM64(const Fp8GemmKernelArgs& args, const Fp8GemmM64Shape& shape,
+                             cudaStream_t stream);
 // Few tokens: at most kFp8GemmFewTokens.
 cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,
                              int32_t multiprocessors, cudaStream_t stream);

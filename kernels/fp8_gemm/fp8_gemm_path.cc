@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <limits>
 
 #include "kernels/core/rows_aligned.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
@@ -8,8 +9,9 @@ namespace {
 
 // Most tokens that the kernels for few take.
 constexpr int64_t kFewTokens = 128;
-// Most tokens that the one for fewer takes.
-constexpr int64_t kSplitTokens = 64;
+// Most tokens that those for fewer take.
+constexpr int64_t kM64Tokens = 64;
+constexpr int64_t kSplitTokens = 32;
 constexpr int64_t kSkinnyTokens = 8;
 
 // With scales of blocks, kRing is the faster one where each of its warps has some of K and all
@@ -20,6 +22,11 @@ bool RingSuitsBlocks(const TensorView& weight) {
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One block an SM: more would keep the next kernel's from starting beside this one's.
+int64_t MostBlocks(int32_t multiprocessors) { return multiprocessors + multiprocessors / 16; }
+constexpr int64_t kLeastDepth = 4;  // blocks of inputs of a split
+constexpr int32_t kMostSplits = 8;
 
 }  // namespace
 
@@ -33,6 +40,7 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   if (compute_capability >= 89 && skinny && !wgmma) return Fp8GemmKernel::kSkinny;
   if (!wgmma) return Fp8GemmKernel::kMma;
   if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;
+  if (args.x.dim(0) <= kM64Tokens) return Fp8GemmKernel::kM64;
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 
@@ -47,10 +55,7 @@ bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
 }
 
 Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
-  // One block an SM: more would keep the next kernel's from starting beside this one's.
-  const int64_t most_blocks = multiprocessors + multiprocessors / 16;
-  constexpr int64_t kLeastDepth = 4;  // blocks of inputs of a split
-  constexpr int32_t kMostSplits = 8;
+  const int64_t most_blocks = MostBlocks(multiprocessors);
   const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
   const auto split = [&](int64_t tiles) {
     int32_t splits = 1;
@@ -69,6 +74,31 @@ Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
     cut = {.narrow = true, .splits = split(narrow_tiles)};
   }
   return cut;
+}
+
+Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
+  const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
+  const int64_t most_blocks = MostBlocks(multiprocessors);
+  Fp8GemmGroups best;
+  // Wide tiles read x half as often, but where more than two blocks have to share one, their sums
+  // take longer to add up than that saves (README.md).
+  best.wide = 2 * CeilDiv(outputs, 128) >= multiprocessors / 4 * 3;
+  const int64_t tiles = CeilDiv(outputs, best.wide ? 128 : 64);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int32_t splits = 1; splits <= kMostSplits; splits *= 2) {
+    if (splits > 1 && splits * kLeastDepth > depth) break;
+    // The fewest tiles a group with which the groups are one round.
+    int64_t own = 0;
+    while (CeilDiv(tiles, own * splits + 1) * splits > most_blocks) ++own;
+    // Stages of a block; storing a tile takes as long as one, adding up as two.
+    const int64_t cost = own * (depth + 1) + CeilDiv(depth, splits) + (splits > 1 ? 2 : 0);
+    if (cost >= least) continue;
+    least = cost;
+    best.splits = splits;
+    best.own = static_cast<int32_t>(own);
+    best.groups = static_cast<int32_t>(CeilDiv(tiles, own * splits + 1));
+  }
+  return best;
 }
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -101,20 +102,40 @@ TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
   }
 }
 
-// Products small enough for the other tests fit narrow tiles better.
-TEST_P(Fp8GemmTest, WideTiles) {
+// A large product, some of its outputs.
+void ExpectSome(const OpContext& ctx, Tensors& t, bool cuts) {
   constexpr int64_t kStep = 97;
-  const Fp8GemmCase c = {129, 272, 16776, 0, 3};
-  Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
-  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(t.Args(), 132));
   t.y.SetAll(kNan);
-  ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
+  ASSERT_EQ(Fp8Gemm(ctx, t.Args()), absl::OkStatus());
   const Values y = t.y.Get();
   EXPECT_TRUE(std::none_of(y.begin(), y.end(), [](double value) { return std::isnan(value); }));
   Values some;
   for (size_t i = 0; i < y.size(); i += kStep) some.push_back(y[i]);
-  ExpectFp8Close(some, Want(t, gpu(), kStep), DType::kBF16);
+  ExpectFp8Close(some, Want(t, cuts, kStep), DType::kBF16);
   t.ExpectGuardsIntact();
+}
+
+// Products small enough for the other tests fit narrow tiles better.
+TEST_P(Fp8GemmTest, WideTiles) {
+  Tensors t(device(), {129, 272, 16776, 0, 3}, Fp8Units::kBlocks, DType::kBF16);
+  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(t.Args(), 132));
+  ExpectSome(ctx(), t, gpu());
+}
+
+// Blocks with several tiles, the last of which they share or not.
+TEST_P(Fp8GemmTest, SeveralTilesABlock) {
+  const auto expect = [&](const Fp8GemmCase& c, Fp8Units units, int32_t splits) {
+    SCOPED_TRACE(std::to_string(c.outputs));
+    Tensors t(device(), c, units, DType::kBF16);
+    const Fp8GemmGroups g = GroupFp8Gemm(t.Args(), 132);
+    EXPECT_TRUE(g.wide);
+    EXPECT_EQ(g.own, 1);
+    EXPECT_EQ(g.splits, splits);
+    ExpectSome(ctx(), t, gpu());
+  };
+  expect({33, 144, 18000, 0, 3}, Fp8Units::kBlocks, 1);
+  expect({36, 144, 18009, 0, 0}, Fp8Units::kTokensAndOutputs, 1);
+  expect({36, 1040, 24440, 0, 0}, Fp8Units::kBlocks, 2);
 }
 
 // On this GPU the path leaves mma.sync what others take it for; so it is called by name.
@@ -311,7 +332,9 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 7168, 4096), 90), Fp8GemmKernel::kRing);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 256, 64), 80), Fp8GemmKernel::kMma);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(8, 272, 64), 89), Fp8GemmKernel::kMma);
-  EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(32, 256, 64), 90), Fp8GemmKernel::kSplit);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(36, 256, 64), 90), Fp8GemmKernel::kM64);
+  EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kM64);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(68, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
@@ -340,12 +363,25 @@ TEST(ChooseFp8GemmTest, SplitsFillTheMultiprocessorsOnce) {
   EXPECT_EQ(cut(16, 7168, 2112), std::make_pair(false, 8));
   EXPECT_EQ(cut(17, 7168, 2112), std::make_pair(true, 4));
   EXPECT_EQ(cut(8, 7168, 4096), std::make_pair(true, 2));
-  EXPECT_EQ(cut(64, 7168, 4096), std::make_pair(true, 2));
   EXPECT_EQ(cut(16, 2048, 7168), std::make_pair(false, 2));
   EXPECT_EQ(cut(17, 2048, 7168), std::make_pair(true, 1));
-  EXPECT_EQ(cut(64, 16384, 7168), std::make_pair(false, 2));
-  EXPECT_EQ(cut(64, 1536, 24576), std::make_pair(false, 1));
   EXPECT_EQ(cut(8, 512, 256), std::make_pair(false, 1));  // too few inputs to share
+}
+
+TEST(ChooseFp8GemmTest, GroupsFillTheMultiprocessorsOnce) {
+  const auto groups = [](int64_t inputs, int64_t outputs) {
+    const Fp8GemmGroups g = GroupFp8Gemm(Shaped(64, inputs, outputs), 132);
+    EXPECT_LE(g.groups * g.splits, 140);
+    EXPECT_GE(g.groups * (g.own * g.splits + 1) * (g.wide ? 128 : 64), outputs);
+    return std::make_tuple(g.wide, g.splits, g.own, g.groups);
+  };
+  EXPECT_EQ(groups(7168, 2112), std::make_tuple(false, 4, 0, 33));
+  EXPECT_EQ(groups(7168, 4096), std::make_tuple(false, 2, 0, 64));
+  EXPECT_EQ(groups(2048, 7168), std::make_tuple(true, 2, 0, 56));
+  EXPECT_EQ(groups(16384, 7168), std::make_tuple(true, 2, 0, 56));
+  EXPECT_EQ(groups(1536, 24576), std::make_tuple(true, 2, 1, 64));
+  EXPECT_EQ(groups(512, 32768), std::make_tuple(true, 1, 1, 128));
+  EXPECT_EQ(groups(512, 256), std::make_tuple(false, 1, 0, 4));  // too few inputs to share
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// Launch of the kernel with tokens on the 64-row side with given traits.
+#ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_M64_LAUNCH_CUH_
+#define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_M64_LAUNCH_CUH_
+
+#include "kernels/fp8_gemm/fp8_gemm_kernel_m64.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_maps.cuh"
+#include "kernels/ptx/launch.cuh"
+
+namespace millrace::fp8_m64 {
+
+template <typename T>
+cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
+  using fp8_maps::Codes;
+  using fp8_maps::MakeMap;
+  EncodeTiled encode = nullptr;
+  cudaError_t error = FindEncoder(encode);
+  if (error != cudaSuccess) return error;
+  error =
+      MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kOutputs), maps.w);
+  if (error != cudaSuccess) return error;
+  error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
+  if (error != cudaSuccess || !a.blocks) return error;
+  const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
+  return MakeMap(encode,
+                 fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kTokens),
+                 maps.x_scale);
+}
+
+template <typename T>
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmM64Shape& shape,
+                       cudaStream_t stream) {
+  Maps maps = {};
+  if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
+  return Launch(Fp8GemmM64<T>,
+                {.grid = dim3(static_cast<unsigned>(shape.groups * shape.splits)),
+                 .block = dim3(T::kThreads),
+                 .shared_bytes = sizeof(typename T::Smem),
+                 .cluster = shape.splits},
+                stream, args, shape, maps);
+}
+
+}  // namespace millrace::fp8_m64
+
+#endif  // KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_M64_LAUNCH_CUH_
