@@ -5,8 +5,8 @@
 //   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
 // Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
 // that, the other's products run; nothing makes them alternate (README.md). A finished wave is
-// rounded, staged in shared memory and stored by the copy engine under the products of the next.
-// Bound by the tensor cores.
+// rounded, staged in shared memory and stored by the copy engine under the products of the next, a
+// tile's last one under those of the next tile. Bound by the tensor cores.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_
 
@@ -42,6 +42,9 @@ struct Traits {
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;
   static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
+  // Whether a tile's last wave is stored, and the tile after the next found, under products of the
+  // next one. Scales of vectors leave no registers for it: the products would run one by one.
+  static constexpr bool kLate = kBlocks && !kGated;
 
   static constexpr int kStages = 4;
   static constexpr int kDepth = 128;  // of K, a stage
@@ -82,13 +85,14 @@ __host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& ar
   return args.y_bf16 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
 }
 
-// Whether y is what the tensor cores and the scales make, stored by the copy engine, or where a
-// group's rows end within a box, 8 outputs at a time.
+// Whether y is what the tensor cores and the scales make of more than one stage, stored by the copy
+// engine, or where a group's rows end within a box, 8 outputs at a time.
 __host__ __device__ __forceinline__ bool IsPlainY(const Fp8GemmKernelArgs& args) {
-  return StoresBoxes(args) && args.outputs % 8 == 0 && !HasAddends(args);
+  return StoresBoxes(args) && args.outputs % 8 == 0 && !HasAddends(args) && args.inputs > 128;
 }
 
-enum Barrier : int { kStaging = 1 };  // and the next, one a warpgroup
+// Rows that a warp stages and stores by itself.
+inline constexpr int kWarpRows = 16;
 
 // The row of w that the first column of a tile's box is. Of gates and ups, half of the tile's
 // columns are the former, whose rows come first.
@@ -144,37 +148,40 @@ class Consumer {
       : args_(args),
         maps_(maps),
         smem_(smem),
-        x_matrix_(Uniform(WgmmaMatrix128(smem.x[0] + wg_ * 64 * T::kDepth, 1024, 0))),
-        w_matrix_(Uniform(WgmmaMatrix128(smem.w[0], 1024, 0))) {}
+        first_x_matrix_(Uniform(WgmmaMatrix128(smem.x[0] + wg_ * 64 * T::kDepth, 1024, 0))),
+        first_w_matrix_(Uniform(WgmmaMatrix128(smem.w[0], 1024, 0))),
+        tiles_(args, smem.work) {}
 
   __device__ __forceinline__ void Run() {
     const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
-    typename T::Work::template Reader<T> tiles(args_, smem_.work);
-    Tile next = {};
-    bool more = tiles.Next(next);
-    PointAtScales(next);
+    more_ = tiles_.Next(next_);
+    PointAtScales(next_);
     LoadScales();
-    while (more) {
-      tile_ = next;
-      more = tiles.Next(next);
-#pragma unroll
-      for (int wave = 0; wave < T::kWaves; ++wave) {
-#pragma unroll
-        for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
+    while (more_) {
+      before_ = tile_;
+      tile_ = next_;
+      if constexpr (!T::kLate) more_ = tiles_.Next(next_);
+      if constexpr (!T::kBlocks) SetSumsToZero();
+      if (!T::kPlainY && depth_blocks == 1) {
+        Step<true, true>();
+      } else {
+        Step<true, false>();
+        for (int k = 2; k < depth_blocks; ++k) Step<false, false>();
+        Step<false, true>();
       }
-      for (int k = 0; k + 1 < depth_blocks; ++k) Step<false>();
-      PointAtScales(next);
-      Step<true>();
       if constexpr (T::kGated) {
         StoreGated();
-      } else {
-        StoreWave(T::kWaves - 1);
+      } else if constexpr (!T::kLate) {
+        StoreWave(tile_, T::kWaves - 1);
       }
     }
-    if (tid_ == 0) StoreWait();
+    if constexpr (T::kLate) StoreWave(tile_, T::kWaves - 1);
+    if (lane_ == 0) StoreWait();
   }
 
  private:
+  static constexpr int kSlabBytes = 64 * 128;  // of the staged y
+
   // The low word, which every thread of the warp has alike, by way of a shuffle: then the compiler
   // knows, and computes addresses once a warp.
   static __device__ __forceinline__ uint64_t Uniform(uint64_t matrix) {
@@ -203,8 +210,16 @@ class Consumer {
     }
   }
 
-  // One stage.
-  template <bool kLast>
+  __device__ __forceinline__ void SetSumsToZero() {
+#pragma unroll
+    for (int wave = 0; wave < T::kWaves; ++wave) {
+#pragma unroll
+      for (int i = 0; i < T::kWaveCols / 2; ++i) total_[wave][i] = 0;
+    }
+  }
+
+  // One stage, of a tile the first, the last, both or neither.
+  template <bool kFirst, bool kLast>
   __device__ __forceinline__ void Step() {
     if (!ready_) Wait(&smem_.full[stage_], parity_);
     float w_scale[T::kWaves * T::kGroups];
@@ -218,22 +233,28 @@ class Consumer {
       x_scale[0] = scales[0];
       x_scale[1] = scales[8];
     }
-    const uint64_t x_matrix = WgmmaAdvance(x_matrix_, stage_ * T::kRows * T::kDepth);
-    const uint64_t w_matrix = WgmmaAdvance(w_matrix_, stage_ * T::kCols * T::kDepth);
 #pragma unroll
     for (int wave = 0; wave < T::kWaves; ++wave) {
       float part[T::kWaveCols / 2];
-      const uint64_t w = WgmmaAdvance(w_matrix, wave * T::kWaveCols * T::kDepth);
+      const uint64_t w = WgmmaAdvance(w_matrix_, wave * T::kWaveCols * T::kDepth);
       WgmmaFence();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        WgmmaE4M3<T::kWaveCols>::FromShared(part, WgmmaAdvance(x_matrix, 32 * i),
+        WgmmaE4M3<T::kWaveCols>::FromShared(part, WgmmaAdvance(x_matrix_, 32 * i),
                                             WgmmaAdvance(w, 32 * i), i > 0);
       }
       WgmmaCommit();
-      if (wave == 0) LoadScales();
+      // What else there is to do, while they run.
+      if (wave == 0) {
+        if constexpr (kFirst && T::kLate) more_ = tiles_.Next(next_);
+        if constexpr (kLast) PointAtScales(next_);
+        LoadScales();
+      }
+      if constexpr (kFirst && T::kLate) {
+        if (wave + 1 == T::kWaves) StoreWave(before_, wave);
+      }
       if constexpr (kLast && !T::kGated) {
-        if (wave > 0) StoreWave(wave - 1);
+        if (wave > 0) StoreWave(tile_, wave - 1);
       }
       WgmmaWait<0>();
       WgmmaHold(part);
@@ -243,76 +264,85 @@ class Consumer {
       for (int i = 0; i < 2 * T::kGroups; ++i) {
         scale[i] = T::kBlocks ? x_scale[i % 2] * w_scale[wave * T::kGroups + i / 2] : 1;
       }
-      Promote(part, total_[wave], scale);
+      Promote<kFirst>(part, total_[wave], scale);
     }
   }
 
   __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
     if (lane_ == 0) Arrive(&smem_.empty[stage_]);
+    x_matrix_ = WgmmaAdvance(x_matrix_, T::kRows * T::kDepth);
+    w_matrix_ = WgmmaAdvance(w_matrix_, T::kCols * T::kDepth);
     if (++stage_ == T::kStages) {
       stage_ = 0;
       parity_ ^= 1;
+      x_matrix_ = first_x_matrix_;
+      w_matrix_ = first_w_matrix_;
     }
     ready_ = TestWait(&smem_.full[stage_], parity_);  // the answer comes while sums are added
   }
 
+  template <bool kFirst>
   static __device__ __forceinline__ void Promote(const float (&part)[T::kWaveCols / 2],
                                                  float (&total)[T::kWaveCols / 2],
                                                  const float (&scale)[2 * T::kGroups]) {
 #pragma unroll
     for (int i = 0; i < T::kWaveCols / 2; ++i) {
-      total[i] += part[i] * scale[i / (T::kGroupCols / 2) * 2 + i / 2 % 2];
+      const float scaled = part[i] * scale[i / (T::kGroupCols / 2) * 2 + i / 2 % 2];
+      // Without scales the products would have to be made in the registers of `total`, for which
+      // there are too few.
+      total[i] = kFirst && T::kBlocks ? scaled : total[i] + scaled;
     }
   }
 
-  // y of a wave from its sums: by the copy engine where rows lie on 16 bytes, else by each thread.
-  __device__ __forceinline__ void StoreWave(int wave) {
+  // y of a wave from its sums, each warp its rows: by the copy engine where rows lie on 16 bytes,
+  // else by each thread. Nothing where the tile is none.
+  __device__ __forceinline__ void StoreWave(const Tile& tile, int wave) {
     float(&total)[T::kWaveCols / 2] = total_[wave];
-    const int col = tile_.col + wave * T::kWaveCols;
-    const int first_row = tile_.row + wg_ * 64;
-    const int row = first_row + warp_ * 16 + lane_ / 4;
+    const int col = tile.col + wave * T::kWaveCols;
+    const int first_row = tile.row + wg_ * 64 + warp_ * kWarpRows;
+    const int row = first_row + lane_ / 4;
     if constexpr (!T::kBlocks) ScaleSums(total, row, col);
     // A box ends where the tensor does, not where a group does.
-    const bool ends = T::Work::kGroups && first_row + 64 > tile_.row_end;
+    const bool ends = T::Work::kGroups && first_row + kWarpRows > tile.row_end;
     if constexpr (!T::kPlainY) {
-      if (HasAddends(args_)) AddAddends(total, row, col);
-      if (ends || !StoresBoxes(args_)) return StoreDirect(total, row, col);
+      if (HasAddends(args_)) AddAddends(total, tile, row, col);
+      if (ends || !StoresBoxes(args_)) return StoreDirect(total, tile, row, col);
     }
-    if (tid_ == 0) StoreWaitRead();
-    NamedSync(kStaging + wg_, 128);
-    const int staged_row = warp_ * 16 + lane_ % 16;
+    uint8_t* const staged = smem_.y[wg_][0] + warp_ * kWarpRows * 128;
+    if (lane_ == 0) StoreWaitRead();
+    __syncwarp();
+    uint8_t* const to = staged + lane_ % kWarpRows * 128;
 #pragma unroll
     for (int j = 0; j < T::kWaveCols / 8; j += 2) {
-      uint8_t* const to =
-          smem_.y[wg_][j / 8] + staged_row * 128 + ((j % 8 + lane_ / 16) ^ (staged_row & 7)) * 16;
       const float* const s = total + 4 * j;
-      StoreMatrix4(to, {PackBf16(s[0], s[1]), PackBf16(s[2], s[3]), PackBf16(s[4], s[5]),
-                        PackBf16(s[6], s[7])});
+      StoreMatrix4(
+          to + j / 8 * kSlabBytes + ((j % 8 + lane_ / kWarpRows) ^ (lane_ & 7)) * 16,
+          {PackBf16(s[0], s[1]), PackBf16(s[2], s[3]), PackBf16(s[4], s[5]), PackBf16(s[6], s[7])});
     }
     FenceSharedForAsync();
-    NamedSync(kStaging + wg_, 128);
+    __syncwarp();
     if constexpr (T::kPlainY) {
-      if (ends) return StoreRows(first_row, col);
+      if (ends) return StoreRows(staged, tile.row_end, first_row, col);
     }
-    if (tid_ == 0) {
+    if (lane_ == 0 && tile.row_end > 0) {
 #pragma unroll
       for (int slab = 0; slab < T::kSlabs; ++slab) {
-        StoreBox2(maps_.y, smem_.y[wg_][slab], col + slab * 64, first_row);
+        StoreBox2(maps_.y, staged + slab * kSlabBytes, col + slab * 64, first_row);
       }
       StoreCommit();
     }
   }
 
-  // Rows of the staged wave up to the group's end, 16 bytes a thread.
-  __device__ __forceinline__ void StoreRows(int first_row, int col) {
+  // A warp's rows of the staged wave up to the group's end, 16 bytes a thread.
+  __device__ __forceinline__ void StoreRows(const uint8_t* staged, int row_end, int first_row,
+                                            int col) {
     constexpr int kPieces = T::kWaveCols / 8;  // of a row
-    const int rows = min(64, tile_.row_end - first_row);
-    for (int i = tid_; i < rows * kPieces; i += 128) {
+    for (int i = lane_; i < (row_end - first_row) * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces, output = col + piece * 8;
       if (output >= args_.outputs) continue;
       const uint8_t* const from =
-          smem_.y[wg_][piece / 8] + row * 128 + ((piece % 8) ^ (row & 7)) * 16;
+          staged + piece / 8 * kSlabBytes + row * 128 + ((piece % 8) ^ (row & 7)) * 16;
       __nv_bfloat16* const to =
           static_cast<__nv_bfloat16*>(args_.y) + (first_row + row) * args_.y_stride + output;
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
@@ -337,13 +367,14 @@ class Consumer {
             scales.of_row[h];
       }
     }
-    if (tid_ == 0) StoreWaitRead();
-    NamedSync(kStaging + wg_, 128);
+    if (lane_ == 0) StoreWaitRead();
+    __syncwarp();
     StageCodes(total_[0], scales, row, smem_.y[wg_][0]);
     FenceSharedForAsync();
-    NamedSync(kStaging + wg_, 128);
-    if (tid_ == 0) {
-      StoreBox2(maps_.y, smem_.y[wg_][0], tile_.col / 2, first_row);
+    __syncwarp();
+    if (lane_ == 0) {
+      StoreBox2(maps_.y, smem_.y[wg_][0] + warp_ * kWarpRows * 128, tile_.col / 2,
+                first_row + warp_ * kWarpRows);
       StoreCommit();
     }
   }
@@ -368,25 +399,26 @@ class Consumer {
   }
 
   // Bias and residual: all that this warpgroup's rows need is read before y of them is stored.
-  __device__ __forceinline__ void AddAddends(float (&total)[T::kWaveCols / 2], int row, int col) {
+  __device__ __forceinline__ void AddAddends(float (&total)[T::kWaveCols / 2], const Tile& tile,
+                                             int row, int col) {
     asm volatile("" : "+r"(row), "+r"(col));
 #pragma unroll
     for (int i = 0; i < T::kWaveCols / 2; ++i) {
       const int r = row + i / 2 % 2 * 8;
       const int c = col + i / 4 * 8 + lane_ % 4 * 2 + i % 2;
-      if (r < tile_.row_end && c < args_.outputs) total[i] = WithAddends(args_, r, c, total[i]);
+      if (r < tile.row_end && c < args_.outputs) total[i] = WithAddends(args_, r, c, total[i]);
     }
   }
 
-  __device__ __forceinline__ void StoreDirect(const float (&total)[T::kWaveCols / 2], int row,
-                                              int col) {
+  __device__ __forceinline__ void StoreDirect(const float (&total)[T::kWaveCols / 2],
+                                              const Tile& tile, int row, int col) {
 #pragma unroll
     for (int j = 0; j < T::kWaveCols / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = row + i / 2 * 8;
         const int c = col + j * 8 + lane_ % 4 * 2 + i % 2;
-        if (r < tile_.row_end && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
+        if (r < tile.row_end && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
       }
     }
   }
@@ -398,14 +430,17 @@ class Consumer {
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
   const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
-  const uint64_t x_matrix_, w_matrix_;  // of the first stage
-  Tile tile_ = {};
+  const uint64_t first_x_matrix_, first_w_matrix_;  // of the first stage
+  uint64_t x_matrix_ = first_x_matrix_, w_matrix_ = first_w_matrix_;
+  typename T::Work::template Reader<T> tiles_;
+  Tile tile_ = {}, before_ = {}, next_ = {};  // before_: what is not stored yet
+  bool more_ = false;                         // next_ is a tile
   int stage_ = 0;
   uint32_t parity_ = 0;
   bool ready_ = false;                               // the stage is known to be full
   const float* w_scale_at_[T::kWaves * T::kGroups];  // the next to load
   float w_scale_[T::kWaves * T::kGroups] = {};
-  float total_[T::kWaves][T::kWaveCols / 2];
+  float total_[T::kWaves][T::kWaveCols / 2] = {};
 };
 
 template <typename T>

@@ -34,13 +34,14 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
     if (error != cudaSuccess) return error;
   }
   if constexpr (T::kGated) {
-    return MakeMap(encode, Codes(a.gated.codes, a.tokens, a.outputs / 2, a.gated.codes_stride, 64),
+    return MakeMap(encode,
+                   Codes(a.gated.codes, a.tokens, a.outputs / 2, a.gated.codes_stride, kWarpRows),
                    maps.y);
   }
   if (!StoresBoxes(a)) return cudaSuccess;
   return MakeMap(encode,
-                 {a.y, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.tokens, a.outputs, a.y_stride * 2, 64,
-                  64, CU_TENSOR_MAP_SWIZZLE_128B},
+                 {a.y, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.tokens, a.outputs, a.y_stride * 2,
+                  kWarpRows, 64, CU_TENSOR_MAP_SWIZZLE_128B},
                  maps.y);
 }
 

@@ -54,21 +54,32 @@ struct Dense {
   class Reader {
    public:
     __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, Shared&)
-        : order_(Order::Of<T>(args.tokens, args.outputs)), row_end_(args.tokens), at_(blockIdx.x) {}
+        : order_(Order::Of<T>(args.tokens, args.outputs)),
+          row_end_(args.tokens),
+          in_band_(blockIdx.x) {}
 
-    // The next tile. When there is none, false, and `tile` stays as it is.
+    // The next tile. When there is none, false, and `tile` stays as it is. Without the divisions of
+    // Order::At() where a band is whole.
     __device__ __forceinline__ bool Next(Tile& tile) {
-      if (at_ >= order_.tiles()) return false;
-      const int2 at = order_.At(at_);
-      tile = {at.x * T::kRows, row_end_, at.y * T::kCols, 0};
-      at_ += gridDim.x;
+      int height = min(Order::kBand, order_.rows - band_);
+      while (height > 0 && in_band_ >= static_cast<unsigned>(height * order_.cols)) {
+        in_band_ -= height * order_.cols;
+        band_ += Order::kBand;
+        height = min(Order::kBand, order_.rows - band_);
+      }
+      if (height <= 0) return false;
+      const unsigned col = height == Order::kBand ? in_band_ / Order::kBand : in_band_ / height;
+      const int row = band_ + static_cast<int>(in_band_ - col * height);
+      tile = {row * T::kRows, row_end_, static_cast<int>(col) * T::kCols, 0};
+      in_band_ += gridDim.x;
       return true;
     }
 
    private:
     Order order_;
     int row_end_;
-    int at_;
+    int band_ = 0;      // its first row of tiles
+    unsigned in_band_;  // the next tile's number among the band's
   };
 };
 

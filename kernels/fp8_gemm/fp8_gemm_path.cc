@@ -45,13 +45,14 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
 }
 
 bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
-  // Columns that the busiest multiprocessor computes; one of a narrow tile costs what one of a wide
-  // one does (README.md).
-  const auto columns = [&](int64_t width) {
+  const int64_t depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
+  // Cycles of the busiest multiprocessor, as stages and ends of tiles take (README.md).
+  const auto cycles = [&](int64_t width, int64_t of_stage) {
+    constexpr int64_t kOfEnd = 1300;
     const int64_t tiles = CeilDiv(args.x.dim(0), 128) * CeilDiv(args.weight.dim(0), width);
-    return CeilDiv(tiles, multiprocessors) * width;
+    return CeilDiv(tiles, multiprocessors) * (depth * of_stage + kOfEnd);
   };
-  return columns(192) < columns(256);
+  return cycles(192, 825) < cycles(256, 1095);
 }
 
 Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
