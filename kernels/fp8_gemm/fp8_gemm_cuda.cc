@@ -59,10 +59,10 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
       return CudaStatus(LaunchFp8GemmSkinny(Fp8GemmProductArgs(args), multiprocessors, stream),
                         "Fp8Gemm");
     case Fp8GemmKernel::kTiles: {
-      const bool narrow = Fp8GemmTakesNarrowTiles(args, multiprocessors);
-      return CudaStatus(
-          LaunchFp8GemmTiles(Fp8GemmProductArgs(args), {multiprocessors, narrow}, stream),
-          "Fp8Gemm");
+      const Fp8GemmTileCut cut = CutFp8GemmTiles(args, multiprocessors);
+      const Fp8GemmTileShape shape = {
+          multiprocessors, cut.narrow, cut.mixed, cut.turn, {cut.wide[0], cut.wide[1]}};
+      return CudaStatus(LaunchFp8GemmTiles(Fp8GemmProductArgs(args), shape, stream), "Fp8Gemm");
     }
     case Fp8GemmKernel::kMma:
       return CudaStatus(LaunchFp8GemmMma(Fp8GemmProductArgs(args), stream), "Fp8Gemm");

@@ -19,8 +19,17 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
 // Fp8GemmCuda by a kernel that takes the call, chosen or not.
 absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8GemmArgs& args);
 
-// Whether tiles of 192 columns are expected to take less time than those of 256.
-bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors);
+// The tiles of kTiles that are expected to take the least time.
+struct Fp8GemmTileCut {
+  bool narrow = false;  // of 192 columns instead of 256
+  // Of 192 and 128 columns, where y allows: the first `turn` rows of tiles (of 128 tokens) begin
+  // with wide[0] tiles of 192, the others with wide[1]. Together those are whole rounds of the
+  // multiprocessors. Where y does not allow, `narrow` holds.
+  bool mixed = false;
+  int32_t turn = 0;
+  int32_t wide[2] = {};
+};
+Fp8GemmTileCut CutFp8GemmTiles(const Fp8GemmArgs& args, int32_t multiprocessors);
 
 // How kSplit cuts a product.
 struct Fp8GemmCut {

@@ -67,9 +67,12 @@ constexpr int64_t Fp8GemmFlagCount(int32_t multiprocessors) { return int64_t{mul
 // inputs > 0.
 
 // Many tokens.
-struct Fp8GemmTileShape {
+struct Fp8GemmTileShape {  // as Fp8GemmTileCut
   int32_t multiprocessors = 0;
-  bool narrow = false;  // tiles of 192 columns instead of 256
+  bool narrow = false;
+  bool mixed = false;  // heeded where nothing is added to y and it is stored in whole boxes
+  int32_t turn = 0;
+  int32_t wide[2] = {};
 };
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream);

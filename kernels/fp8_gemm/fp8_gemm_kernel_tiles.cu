@@ -15,11 +15,24 @@ cudaError_t LaunchTiles(const Fp8GemmKernelArgs& args, int multiprocessors, cuda
   return fp8_tiles::LaunchWith<Any>(args, {}, grid, stream);
 }
 
+// REQUIRES: scales of blocks, plain y.
+cudaError_t LaunchMixed(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
+                        cudaStream_t stream) {
+  using fp8_tiles::MixedWork;
+  using fp8_tiles::Traits;
+  using Wider = Traits<1, 192, true, MixedWork, false, true>;
+  using Rest = Traits<1, 128, true, MixedWork, false, true, Wider>;
+  const fp8_tiles::TileGrid grid = {shape.multiprocessors, shape.multiprocessors};
+  const fp8_tiles::Mix mix = {shape.turn, {shape.wide[0], shape.wide[1]}};
+  return fp8_tiles::LaunchWith<Wider, Rest>(args, mix, grid, stream);
+}
+
 }  // namespace
 
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream) {
   if (!args.blocks) return LaunchTiles<2, 128, false>(args, shape.multiprocessors, stream);
+  if (shape.mixed && fp8_tiles::IsPlainY(args)) return LaunchMixed(args, shape, stream);
   if (shape.narrow) return LaunchTiles<1, 192, true>(args, shape.multiprocessors, stream);
   return LaunchTiles<2, 128, true>(args, shape.multiprocessors, stream);
 }

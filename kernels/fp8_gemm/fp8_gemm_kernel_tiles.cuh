@@ -17,6 +17,7 @@
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_gated.cuh"
+#include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_traits.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_work.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/matrix.cuh"
@@ -27,58 +28,6 @@
 #include "kernels/ptx/wgmma_fp8.cuh"
 
 namespace millrace::fp8_tiles {
-
-template <int kWavesOfTile, int kColsOfWave, bool kOfBlocks, typename WorkOfBlocks = Dense,
-          bool kGatesAndUps = false, bool kOfPlainY = false>
-struct Traits {
-  using Work = WorkOfBlocks;
-  // The first wave of a tile are gates, the second their ups, and what is stored are codes of
-  // silu(gate) up (kernels/fp8_gate_up).
-  static constexpr bool kGated = kGatesAndUps;
-  static_assert(!kGated || (kWavesOfTile == 2 && kColsOfWave == 128));
-  // Only for calls of which IsPlainY() holds. What the others need slows the loop even where a
-  // branch skips it (README.md).
-  static constexpr bool kPlainY = kOfPlainY;
-  static constexpr int kWaves = kWavesOfTile;
-  static constexpr int kWaveCols = kColsOfWave;
-  static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
-  // Whether a tile's last wave is stored, and the tile after the next found, under products of the
-  // next one. Scales of vectors leave no registers for it: the products would run one by one.
-  static constexpr bool kLate = kBlocks && !kGated;
-
-  static constexpr int kStages = 4;
-  static constexpr int kDepth = 128;  // of K, a stage
-  static constexpr int kRows = 128;
-  static constexpr int kCols = kWaves * kWaveCols;
-  // Rows of w in a box: gates and ups lie apart, in two.
-  static constexpr int kBoxes = kGated ? 2 : 1;
-  static constexpr int kBoxRows = kCols / kBoxes;
-  static constexpr int kConsumers = 256;
-  static constexpr int kThreads = kConsumers + 128;
-  // Columns of a wave that share a scale of w, and how many such groups there are.
-  static constexpr int kGroupCols = kWaveCols % 128 == 0 ? 128 : 64;
-  static constexpr int kGroups = kWaveCols / kGroupCols;
-  // Scales of x that a stage loads: boxes begin on 16 bytes, a group's rows anywhere.
-  static constexpr int kScaleBox = kRows + (Work::kGroups ? 4 : 0);
-  static constexpr int kSlabs = kWaveCols / 64;  // of 128-byte rows, in the staged y
-
-  struct Smem {
-    alignas(1024) uint8_t x[kStages][kRows * kDepth];
-    alignas(1024) uint8_t w[kStages][kCols * kDepth];
-    alignas(1024) uint8_t y[2][kSlabs][64 * 128];
-    alignas(128) float x_scale[kStages][(kScaleBox + 31) / 32 * 32];
-    uint64_t full[kStages];
-    uint64_t empty[kStages];
-    typename Work::Shared work;
-  };
-  static_assert(sizeof(Smem) <= 227 * 1024, "does not fit one Hopper block");
-  static constexpr uint32_t kStageBytes =
-      kRows * kDepth + kCols * kDepth + (kBlocks ? kScaleBox * 4 : 0);
-};
-
-struct Maps {
-  CUtensorMap x, w, x_scale, y;
-};
 
 // Whether y is stored by the copy engine.
 __host__ __device__ __forceinline__ bool StoresBoxes(const Fp8GemmKernelArgs& args) {
@@ -102,29 +51,28 @@ __device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Ti
   return tile.group * args.weight_group_rows + tile.col;
 }
 
+// Fills stages from `place` on, and leaves it behind the last.
 template <typename T>
-__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args, const Maps& maps,
-                                        typename T::Smem& smem) {
+__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args,
+                                        const typename T::Work::Params& work, const Maps& maps,
+                                        typename T::Smem& smem, Place& place) {
   const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
-  int stage = 0;
-  uint32_t parity = 1;
-  typename T::Work::template Reader<T> tiles(args, smem.work);
+  const CUtensorMap& w = T::kRest ? maps.rest_w : maps.w;
+  typename T::Work::template Reader<T> tiles(args, work, smem.work);
   for (Tile tile = {}; tiles.Next(tile);) {
     for (int k = 0; k < depth_blocks; ++k) {
-      Wait(&smem.empty[stage], parity);
+      const int stage = place.stage;
+      Wait(&smem.empty[stage], place.parity);
       uint64_t* const full = &smem.full[stage];
       ArriveExpect(full, T::kStageBytes);
       LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
 #pragma unroll
       for (int box = 0; box < T::kBoxes; ++box) {
-        LoadBox2(smem.w[stage] + box * T::kBoxRows * T::kDepth, maps.w, full, k * T::kDepth,
+        LoadBox2(smem.w[stage] + box * T::kBoxRows * T::kDepth, w, full, k * T::kDepth,
                  WeightRow<T>(args, tile, box));
       }
       if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
-      if (++stage == T::kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
+      if (++place.stage == T::kStages) place = {0, place.parity ^ 1};
     }
   }
 }
@@ -143,16 +91,22 @@ __device__ __forceinline__ void StoreOne(const Fp8GemmKernelArgs& args, int row,
 template <typename T>
 class Consumer {
  public:
-  __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, const Maps& maps,
-                                      typename T::Smem& smem)
+  __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args,
+                                      const typename T::Work::Params& work, const Maps& maps,
+                                      typename T::Smem& smem, const Place& place)
       : args_(args),
         maps_(maps),
         smem_(smem),
         first_x_matrix_(Uniform(WgmmaMatrix128(smem.x[0] + wg_ * 64 * T::kDepth, 1024, 0))),
         first_w_matrix_(Uniform(WgmmaMatrix128(smem.w[0], 1024, 0))),
-        tiles_(args, smem.work) {}
+        x_matrix_(WgmmaAdvance(first_x_matrix_, place.stage * sizeof(smem.x[0]))),
+        w_matrix_(WgmmaAdvance(first_w_matrix_, place.stage * sizeof(smem.w[0]))),
+        tiles_(args, work, smem.work),
+        stage_(place.stage),
+        parity_(place.parity) {}
 
-  __device__ __forceinline__ void Run() {
+  // Its block's tiles. Where in the ring they end.
+  __device__ __forceinline__ Place Run() {
     const int depth_blocks = (args_.inputs + T::kDepth - 1) / T::kDepth;
     more_ = tiles_.Next(next_);
     PointAtScales(next_);
@@ -177,6 +131,7 @@ class Consumer {
     }
     if constexpr (T::kLate) StoreWave(tile_, T::kWaves - 1);
     if (lane_ == 0) StoreWait();
+    return {stage_, parity_};
   }
 
  private:
@@ -271,8 +226,8 @@ class Consumer {
   __device__ __forceinline__ void ReleaseStage() {
     __syncwarp();
     if (lane_ == 0) Arrive(&smem_.empty[stage_]);
-    x_matrix_ = WgmmaAdvance(x_matrix_, T::kRows * T::kDepth);
-    w_matrix_ = WgmmaAdvance(w_matrix_, T::kCols * T::kDepth);
+    x_matrix_ = WgmmaAdvance(x_matrix_, sizeof(smem_.x[0]));
+    w_matrix_ = WgmmaAdvance(w_matrix_, sizeof(smem_.w[0]));
     if (++stage_ == T::kStages) {
       stage_ = 0;
       parity_ ^= 1;
@@ -431,19 +386,20 @@ class Consumer {
   const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
   const uint64_t first_x_matrix_, first_w_matrix_;  // of the first stage
-  uint64_t x_matrix_ = first_x_matrix_, w_matrix_ = first_w_matrix_;
+  uint64_t x_matrix_, w_matrix_;
   typename T::Work::template Reader<T> tiles_;
   Tile tile_ = {}, before_ = {}, next_ = {};  // before_: what is not stored yet
   bool more_ = false;                         // next_ is a tile
-  int stage_ = 0;
-  uint32_t parity_ = 0;
+  int stage_;
+  uint32_t parity_;
   bool ready_ = false;                               // the stage is known to be full
   const float* w_scale_at_[T::kWaves * T::kGroups];  // the next to load
   float w_scale_[T::kWaves * T::kGroups] = {};
   float total_[T::kWaves][T::kWaveCols / 2] = {};
 };
 
-template <typename T>
+// Rest: the traits of the tiles that come after all of T's, or void.
+template <typename T, typename Rest>
 __global__ void __launch_bounds__(T::kThreads, 1)
     Fp8GemmTiles(const __grid_constant__ Fp8GemmKernelArgs args,
                  const __grid_constant__ typename T::Work::Params work,
@@ -451,6 +407,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];
   typename T::Smem& smem = *reinterpret_cast<typename T::Smem*>(raw);
+  constexpr bool kHasRest = !std::is_void_v<Rest>;
   if (threadIdx.x == 0) {
     PrefetchMap(maps.x);
     PrefetchMap(maps.w);
@@ -466,12 +423,17 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   StartNextGrid();
   if (threadIdx.x < 128) {
     ReleaseRegisters<24>();
-    if (threadIdx.x == 0) Produce<T>(args, maps, smem);
+    if (threadIdx.x == 0) {
+      Place place = {0, 1};
+      Produce<T>(args, work, maps, smem, place);
+      if constexpr (kHasRest) Produce<Rest>(args, work, maps, smem, place);
+    }
     if (threadIdx.x / 32 == 1) T::Work::template Schedule<T>(args, work, smem.work);
     __syncwarp();
   } else {
     ClaimRegisters<240>();
-    Consumer<T>(args, maps, smem).Run();
+    const Place place = Consumer<T>(args, work, maps, smem, {}).Run();
+    if constexpr (kHasRest) Consumer<Rest>(args, work, maps, smem, place).Run();
   }
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions

@@ -2,6 +2,8 @@
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_LAUNCH_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_LAUNCH_CUH_
 
+#include <type_traits>
+
 #include "kernels/fp8_gemm/fp8_gemm_kernel_maps.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -13,7 +15,7 @@ struct TileGrid {
   int multiprocessors = 0;
 };
 
-template <typename T>
+template <typename T, typename Rest>
 cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   using fp8_maps::Codes;
   using fp8_maps::MakeMap;
@@ -26,6 +28,11 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
   error =
       MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, T::kBoxRows), maps.w);
   if (error != cudaSuccess) return error;
+  if constexpr (!std::is_void_v<Rest>) {
+    error = MakeMap(encode, Codes(a.weight, weight_rows, a.inputs, a.weight_stride, Rest::kBoxRows),
+                    maps.rest_w);
+    if (error != cudaSuccess) return error;
+  }
   if (a.blocks) {
     const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
     error = MakeMap(
@@ -45,13 +52,13 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
                  maps.y);
 }
 
-template <typename T>
+template <typename T, typename Rest = void>
 cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const typename T::Work::Params& work,
                        const TileGrid& grid, cudaStream_t stream) {
   Maps maps = {};
-  if (const cudaError_t error = MakeMaps<T>(args, maps); error != cudaSuccess) return error;
+  if (const cudaError_t error = MakeMaps<T, Rest>(args, maps); error != cudaSuccess) return error;
   const int64_t blocks = grid.tiles < grid.multiprocessors ? grid.tiles : grid.multiprocessors;
-  return Launch(Fp8GemmTiles<T>,
+  return Launch(Fp8GemmTiles<T, Rest>,
                 {.grid = dim3(static_cast<unsigned>(blocks)),
                  .block = dim3(T::kThreads),
                  .shared_bytes = sizeof(typename T::Smem)},

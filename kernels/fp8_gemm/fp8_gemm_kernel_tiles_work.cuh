@@ -53,7 +53,7 @@ struct Dense {
   template <typename T>
   class Reader {
    public:
-    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, Shared&)
+    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, const Params&, Shared&)
         : order_(Order::Of<T>(args.tokens, args.outputs)),
           row_end_(args.tokens),
           in_band_(blockIdx.x) {}
@@ -80,6 +80,63 @@ struct Dense {
     int row_end_;
     int band_ = 0;      // its first row of tiles
     unsigned in_band_;  // the next tile's number among the band's
+  };
+};
+
+// One product by tiles of two widths, so that all blocks have the same number of columns. The first
+// `turn` rows of tiles begin with wide[0] wide tiles, the others with wide[1], and all end with
+// narrow ones. Blocks take the wide tiles first, which are as many as make whole rounds of them.
+struct Mix {
+  int32_t turn, wide[2];
+};
+
+struct MixedWork : Dense {
+  using Params = Mix;
+
+  template <typename T>
+  static __device__ __forceinline__ void Schedule(const Fp8GemmKernelArgs&, const Params&,
+                                                  Shared&) {}
+
+  template <typename T>
+  class Reader {
+   public:
+    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, const Mix& mix, Shared&)
+        : above_(Of(args, mix.turn, mix.wide[0])),
+          below_(Of(args, (args.tokens + T::kRows - 1) / T::kRows - mix.turn, mix.wide[1])),
+          row_end_(args.tokens),
+          at_(static_cast<int>(blockIdx.x)) {}
+
+    // The next tile. When there is none, false, and `tile` stays as it is.
+    __device__ __forceinline__ bool Next(Tile& tile) {
+      const int after_turn = at_ - above_.order.tiles();
+      if (after_turn >= below_.order.tiles()) return false;
+      const bool turned = after_turn >= 0;
+      // By numbers: a choice between the two parts would put the reader into memory.
+      const Order order = {turned ? below_.order.rows : above_.order.rows,
+                           turned ? below_.order.cols : above_.order.cols};
+      const int2 at = order.At(turned ? after_turn : at_);
+      tile = {((turned ? above_.order.rows : 0) + at.x) * T::kRows, row_end_,
+              (turned ? below_.first_col : above_.first_col) + at.y * T::kCols, 0};
+      at_ += gridDim.x;
+      return true;
+    }
+
+   private:
+    struct Part {
+      Order order;
+      int first_col;
+    };
+    static __device__ __forceinline__ Part Of(const Fp8GemmKernelArgs& args, int rows, int wide) {
+      if constexpr (T::kRest) {
+        const int first_col = wide * T::Wider::kCols;
+        return {{rows, (args.outputs - first_col + T::kCols - 1) / T::kCols}, first_col};
+      }
+      return {{rows, wide}, 0};
+    }
+
+    Part above_, below_;  // the turn
+    int row_end_;
+    int at_;
   };
 };
 

@@ -44,17 +44,6 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 
-bool Fp8GemmTakesNarrowTiles(const Fp8GemmArgs& args, int32_t multiprocessors) {
-  const int64_t depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);
-  // Cycles of the busiest multiprocessor, as stages and ends of tiles take (README.md).
-  const auto cycles = [&](int64_t width, int64_t of_stage) {
-    constexpr int64_t kOfEnd = 1300;
-    const int64_t tiles = CeilDiv(args.x.dim(0), 128) * CeilDiv(args.weight.dim(0), width);
-    return CeilDiv(tiles, multiprocessors) * (depth * of_stage + kOfEnd);
-  };
-  return cycles(192, 825) < cycles(256, 1095);
-}
-
 Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t most_blocks = MostBlocks(multiprocessors);
   const int64_t outputs = args.weight.dim(0), depth = CeilDiv(args.x.dim(1), kFp8GemmBlock);

@@ -124,7 +124,7 @@ void ExpectSome(const OpContext& ctx, Tensors& t, const Fp8GemmArgs& args, const
 // Products small enough for the other tests fit narrow tiles better.
 TEST_P(Fp8GemmTest, WideTiles) {
   Tensors t(device(), {129, 272, 16776, 0, 3}, Fp8Units::kBlocks, DType::kBF16);
-  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(t.Args(), 132));
+  EXPECT_FALSE(CutFp8GemmTiles(t.Args(), 132).narrow);
   ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
 }
 
@@ -170,9 +170,11 @@ void ExpectTiled(const OpContext& ctx, Device& device, const Fp8GemmCase& c, Til
 // A tile's last sums are stored while those of the block's next tile are made.
 TEST_P(Fp8GemmTest, BlocksWithSeveralTiles) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  // Wide and narrow, with tokens and outputs short of tiles; of one stage.
-  constexpr Fp8GemmCase kCases[] = {
-      {513, 272, 10248, 0, 3}, {520, 144, 13896, 16, 0}, {513, 128, 10248, 0, 3}};
+  // Wide, narrow, and of two widths, with tokens and outputs short of tiles; of one stage.
+  constexpr Fp8GemmCase kCases[] = {{513, 272, 10248, 0, 3},
+                                    {520, 144, 13896, 16, 0},
+                                    {774, 1040, 4616, 0, 2},
+                                    {513, 128, 10248, 0, 3}};
   for (const Fp8GemmCase& c : kCases) {
     for (Tiled tiled : {Tiled::kPlain, Tiled::kF32, Tiled::kVectors, Tiled::kResidual}) {
       SCOPED_TRACE(std::to_string(c.inputs) + " x " + std::to_string(c.outputs) + " as " +
@@ -390,16 +392,40 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(one_scale_row, 90), Fp8GemmKernel::kTiles);
 }
 
-TEST(ChooseFp8GemmTest, NarrowTilesOfTestsWithSeveral) {
-  EXPECT_FALSE(Fp8GemmTakesNarrowTiles(Shaped(513, 272, 10248), 132));
-  EXPECT_TRUE(Fp8GemmTakesNarrowTiles(Shaped(520, 144, 13896), 132));
+TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
+  const auto cut = [](int64_t tokens, int64_t inputs, int64_t outputs) {
+    const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, inputs, outputs), 132);
+    return std::make_pair(c.narrow, c.mixed);
+  };
+  EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, false));
+  EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, false));
+  EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, true));
+}
+
+// Wide tiles are whole rounds, and both widths together all tiles.
+TEST(ChooseFp8GemmTest, MixedTilesCoverWhatTheyMust) {
+  for (int64_t tokens = 130; tokens < 4200; tokens += 61) {
+    for (int64_t outputs = 1024; outputs < 20000; outputs += 72) {
+      const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, 2048, outputs), 132);
+      if (!c.mixed) continue;
+      const int64_t rows = (tokens + 127) / 128;
+      ASSERT_TRUE(0 <= c.turn && c.turn <= rows);
+      EXPECT_EQ((c.turn * c.wide[0] + (rows - c.turn) * c.wide[1]) % 132, 0);
+      for (int64_t wide : c.wide) EXPECT_TRUE(0 <= wide && wide * 192 <= outputs);
+    }
+  }
+  const Fp8GemmTileCut served = CutFp8GemmTiles(Shaped(4096, 7168, 2112), 132);
+  EXPECT_TRUE(served.mixed);
+  EXPECT_EQ(served.turn, 20);
+  EXPECT_EQ(served.wide[0], 9);
+  EXPECT_EQ(served.wide[1], 7);
 }
 
 // The winners measured on an H200 (README.md).
 TEST(ChooseFp8GemmTest, NarrowTilesWhereTheyWon) {
   for (const Fp8GemmServed& s : kFp8GemmServed) {
     const bool won = s.outputs == 2112;
-    EXPECT_EQ(Fp8GemmTakesNarrowTiles(Shaped(4096, s.inputs, s.outputs), 132), won) << s.outputs;
+    EXPECT_EQ(CutFp8GemmTiles(Shaped(4096, s.inputs, s.outputs), 132).narrow, won) << s.outputs;
   }
 }
 

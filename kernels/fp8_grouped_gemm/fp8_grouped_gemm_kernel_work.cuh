@@ -163,7 +163,8 @@ struct TilesWork : Work {
   template <typename T>
   class Reader {
    public:
-    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs&, Shared& ring) : side_(ring) {}
+    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs&, const Params&, Shared& ring)
+        : side_(ring) {}
 
     __device__ __forceinline__ bool Next(fp8_tiles::Tile& tile) {
       const int4 place = side_.Read();
