@@ -139,9 +139,9 @@ TEST_P(Fp8GemmTest, SeveralTilesABlock) {
     EXPECT_EQ(g.splits, splits);
     ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
   };
-  expect({33, 144, 18000, 0, 3}, Fp8Units::kBlocks, 1);
-  expect({36, 144, 18009, 0, 0}, Fp8Units::kTokensAndOutputs, 1);
-  expect({36, 1040, 24440, 0, 0}, Fp8Units::kBlocks, 2);
+  expect({33, 16, 18000, 0, 3}, Fp8Units::kBlocks, 1);
+  expect({36, 16, 18009, 0, 0}, Fp8Units::kTokensAndOutputs, 1);
+  expect({36, 1024, 24440, 0, 0}, Fp8Units::kBlocks, 2);
 }
 
 // y of the tile kernel where blocks have several tiles.
