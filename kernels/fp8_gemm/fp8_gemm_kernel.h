@@ -76,8 +76,7 @@ struct Fp8GemmTileShape {  // as Fp8GemmTileCut
 };
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
                                cudaStream_t stream);
-// Fewer tokens: at most kFp8GemmSplitTokens.
-inline constexpr int32_t kFp8GemmSplitTokens = 32;
+// Fewer tokens: at most 64, with scales of blocks 32.
 inline constexpr int32_t kFp8GemmMostSplits = 8;
 struct Fp8GemmSplitShape {  // as Fp8GemmCut
   bool narrow = false;
@@ -85,8 +84,7 @@ struct Fp8GemmSplitShape {  // as Fp8GemmCut
 };
 cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& shape,
                                cudaStream_t stream);
-// More than those, at most kFp8GemmM64Tokens.
-inline constexpr int32_t kFp8GemmM64Tokens = 64;
+// 33 to 64 tokens, scales of blocks.
 struct Fp8GemmM64Shape {  // as Fp8GemmGroups
   bool wide = false;
   int32_t splits = 1;

@@ -1,5 +1,6 @@
-// 33 to 64 tokens, on Hopper: y [M, N] = x [M, K] w [N, K]', E4M3, with the tokens on the 64-row
-// side of the tensor cores: of a stage's sums a thread has two tokens', so two factors scale them.
+// 33 to 64 tokens, on Hopper: y [M, N] = x [M, K] w [N, K]', E4M3, scales of blocks, with the
+// tokens on the 64-row side of the tensor cores: of a stage's sums a thread has two tokens', so two
+// factors scale them.
 //
 // Grid: groups of 1 to 8 blocks, each a cluster. A block has `own` tiles of kOutputs outputs to
 // itself; one more tile the blocks of a group share by K, in equal parts.
@@ -25,9 +26,8 @@
 
 namespace millrace::fp8_m64 {
 
-template <int kOutputsOfTile, bool kOfBlocks>
+template <int kOutputsOfTile>
 struct Traits {
-  static constexpr bool kBlocks = kOfBlocks;  // scales of 128 x 128 blocks
   static constexpr int kOutputs = kOutputsOfTile;
 
   static constexpr int kTokens = 64;
@@ -59,8 +59,7 @@ struct Traits {
     uint64_t sent;   // the others' sums of this block's share are there
   };
   static_assert(sizeof(Smem) <= 228 * 1024 / kBlocksPerSm - 1024);  // 1 KiB a block is the system's
-  static constexpr uint32_t kStageBytes =
-      (kOutputs + kTokens) * kDepth + (kBlocks ? kTokens * 4 : 0);
+  static constexpr uint32_t kStageBytes = (kOutputs + kTokens) * kDepth + kTokens * 4;
 };
 
 struct Maps {
@@ -226,7 +225,7 @@ class Consumer {
 
   // A tile of the block's own.
   __device__ __forceinline__ void StoreOwn(int tile) {
-    StoreSums<T::kBlocks>(args_, tile * T::kOutputs + wg_ * T::kWidth, warp_ % 4 * 16, total_);
+    StoreSums(args_, tile * T::kOutputs + wg_ * T::kWidth, warp_ % 4 * 16, total_);
   }
 
   // Sends the others their shares of the shared tile, adds up and stores its own. Of a warp's
@@ -265,7 +264,7 @@ class Consumer {
       }
     }
     const int output = work.shared * T::kOutputs + wg_ * T::kWidth + work.rank * kPieces * 8;
-    StoreSums<T::kBlocks>(args_, output, warp_ % 4 * 16, share);
+    StoreSums(args_, output, warp_ % 4 * 16, share);
   }
 
  private:
@@ -274,13 +273,9 @@ class Consumer {
     Wait(&smem_.full[slot_], parity_);
     // Read and used ahead of the wait for the products: an arrival does not wait for loads that
     // nobody has used yet (fp8_gemm_kernel_token_scales.cuh).
-    float scale[2] = {1, 1};
-    if constexpr (T::kBlocks) {
-      const float* const scales = smem_.x_scale[slot_] + warp_ % 4 * 16 + lane_ / 4;
-      scale[0] = scales[0] * w_scale;
-      scale[1] = scales[8] * w_scale;
-      WgmmaHold(scale);
-    }
+    const float* const scales = smem_.x_scale[slot_] + warp_ % 4 * 16 + lane_ / 4;
+    float scale[2] = {scales[0] * w_scale, scales[8] * w_scale};
+    WgmmaHold(scale);
     float part[T::kSums];
     const uint64_t x = WgmmaMatrix128(smem_.x[slot_], 1024, 0);
     const uint64_t w = WgmmaMatrix128(smem_.w[slot_] + wg_ * T::kWidth * T::kDepth, 1024, 0);
@@ -305,7 +300,6 @@ class Consumer {
 
   // A stage's in each lane.
   __device__ __forceinline__ float WeightScales(int k) const {
-    if constexpr (!T::kBlocks) return 1;
     return __ldg(w_scales_ + min(k + lane_, last_));
   }
 
@@ -325,7 +319,7 @@ class Consumer {
   uint32_t parity_ = 0;
   const float* w_scales_ = nullptr;
   int last_ = 0;
-  float w_scale_ = 1, w_scale_next_ = 1;
+  float w_scale_ = 0, w_scale_next_ = 0;
   float total_[T::kSums];
 };
 
@@ -368,12 +362,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
     producer.Start();
     producer.Run();
   } else if (warp == T::kWarps + 2) {
+    Producer<T, kScales> producer(maps, smem, work);
     WaitForPriorGrid();
-    if constexpr (T::kBlocks) {
-      Producer<T, kScales> producer(maps, smem, work);
-      producer.Start();
-      producer.Run();
-    }
+    producer.Start();
+    producer.Run();
   } else {
     Consumer<T> consumer(args, smem, warp);
     consumer.Start(work, 0);

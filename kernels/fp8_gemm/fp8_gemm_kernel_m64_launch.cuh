@@ -19,7 +19,7 @@ cudaError_t MakeMaps(const Fp8GemmKernelArgs& a, Maps& maps) {
       MakeMap(encode, Codes(a.weight, a.outputs, a.inputs, a.weight_stride, T::kOutputs), maps.w);
   if (error != cudaSuccess) return error;
   error = MakeMap(encode, Codes(a.x, a.tokens, a.inputs, a.x_stride, T::kTokens), maps.x);
-  if (error != cudaSuccess || !a.blocks) return error;
+  if (error != cudaSuccess) return error;
   const int depth_blocks = (a.inputs + T::kDepth - 1) / T::kDepth;
   return MakeMap(encode,
                  fp8_maps::Scales(a.x_scale, depth_blocks, a.tokens, a.x_scale_stride, T::kTokens),

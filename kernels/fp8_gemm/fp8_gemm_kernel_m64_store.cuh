@@ -9,7 +9,6 @@
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
-#include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 
 namespace millrace::fp8_m64 {
@@ -27,28 +26,6 @@ inline __device__ __noinline__ void StoreSingly(const Fp8GemmKernelArgs& args, i
       static_cast<__nv_bfloat16*>(args.y)[t * args.y_stride + o] = __float2bfloat16(y);
     } else {
       static_cast<float*>(args.y)[t * args.y_stride + o] = y;
-    }
-  }
-}
-
-// Scales of tokens and outputs.
-template <int kSums>
-__device__ __forceinline__ void ScaleSums(const Fp8GemmKernelArgs& args, int output, int token,
-                                          float (&sums)[kSums]) {
-  float of_token[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int64_t t = min(token + 8 * h, args.tokens - 1);
-    of_token[h] = LoadInPlace(args.x_scale + t * args.x_scale_stride);
-  }
-#pragma unroll
-  for (int i = 0; i < kSums; i += 4) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const int64_t o = min(output + 2 * i + c, args.outputs - 1);
-      const float of_output = LoadInPlace(args.weight_scale + o * args.weight_scale_stride);
-      sums[i + c] *= of_token[0] * of_output;
-      sums[i + 2 + c] *= of_token[1] * of_output;
     }
   }
 }
@@ -91,12 +68,11 @@ __device__ __forceinline__ void StorePairs(__nv_bfloat16* y, uint32_t (&pairs)[k
 }
 
 // A warp's sums of 16 tokens and 2 kSums outputs from these on. All lanes of it.
-template <bool kBlocks, int kSums>
+template <int kSums>
 __device__ __forceinline__ void StoreSums(const Fp8GemmKernelArgs& args, int output, int token,
                                           float (&sums)[kSums]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   token += lane / 4;
-  if constexpr (!kBlocks) ScaleSums(args, output + lane % 4 * 2, token, sums);
   if (args.y_bf16 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0 &&
       !HasAddends(args) && output + 2 * kSums <= args.outputs) {
     auto* const y = static_cast<__nv_bfloat16*>(args.y) + token * args.y_stride + output;

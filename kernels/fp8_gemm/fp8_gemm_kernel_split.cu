@@ -17,7 +17,8 @@ cudaError_t LaunchOf(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& sha
                      cudaStream_t stream) {
   if (args.tokens <= 8) return LaunchOf<8, kBlocks>(args, shape, stream);
   if (args.tokens <= 16) return LaunchOf<16, kBlocks>(args, shape, stream);
-  return LaunchOf<32, kBlocks>(args, shape, stream);
+  if (kBlocks || args.tokens <= 32) return LaunchOf<32, kBlocks>(args, shape, stream);
+  return LaunchOf<64, false>(args, shape, stream);
 }
 
 }  // namespace

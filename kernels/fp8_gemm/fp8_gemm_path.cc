@@ -9,9 +9,10 @@ namespace {
 
 // Most tokens that the kernels for few take.
 constexpr int64_t kFewTokens = 128;
-// Most tokens that those for fewer take.
-constexpr int64_t kM64Tokens = 64;
-constexpr int64_t kSplitTokens = 32;
+// Most tokens that those for fewer take, and of these with scales of blocks kSplit: there a thread
+// of kM64 has fewer scales to multiply.
+constexpr int64_t kFewerTokens = 64;
+constexpr int64_t kSplitTokensOfBlocks = 32;
 constexpr int64_t kSkinnyTokens = 8;
 
 // With scales of blocks, kRing is the faster one where each of its warps has some of K and all
@@ -39,8 +40,10 @@ Fp8GemmKernel ChooseFp8Gemm(const Fp8GemmArgs& args, int32_t compute_capability)
   if (wgmma && skinny && (!blocks || RingSuitsBlocks(args.weight))) return Fp8GemmKernel::kRing;
   if (compute_capability >= 89 && skinny && !wgmma) return Fp8GemmKernel::kSkinny;
   if (!wgmma) return Fp8GemmKernel::kMma;
-  if (args.x.dim(0) <= kSplitTokens) return Fp8GemmKernel::kSplit;
-  if (args.x.dim(0) <= kM64Tokens) return Fp8GemmKernel::kM64;
+  if (args.x.dim(0) <= kFewerTokens) {
+    const bool m64 = blocks && args.x.dim(0) > kSplitTokensOfBlocks;
+    return m64 ? Fp8GemmKernel::kM64 : Fp8GemmKernel::kSplit;
+  }
   return args.x.dim(0) <= kFewTokens ? Fp8GemmKernel::kFew : Fp8GemmKernel::kTiles;
 }
 
@@ -71,8 +74,10 @@ Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t most_blocks = MostBlocks(multiprocessors);
   Fp8GemmGroups best;
   // Wide tiles read x half as often, but where more than two blocks have to share one, their sums
-  // take longer to add up than that saves (README.md).
-  best.wide = 2 * CeilDiv(outputs, 128) >= multiprocessors / 4 * 3;
+  // take longer to add up than that saves; so do those of two where a block has few inputs of a
+  // narrow tile to itself (README.md).
+  const bool narrow_fits = CeilDiv(outputs, 64) <= most_blocks && depth < 32;
+  best.wide = 2 * CeilDiv(outputs, 128) >= multiprocessors / 4 * 3 && !narrow_fits;
   const int64_t tiles = CeilDiv(outputs, best.wide ? 128 : 64);
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int32_t splits = 1; splits <= kMostSplits; splits *= 2) {

@@ -130,18 +130,18 @@ TEST_P(Fp8GemmTest, WideTiles) {
 
 // Blocks with several tiles, the last of which they share or not.
 TEST_P(Fp8GemmTest, SeveralTilesABlock) {
-  const auto expect = [&](const Fp8GemmCase& c, Fp8Units units, int32_t splits) {
+  const auto expect = [&](const Fp8GemmCase& c, int32_t splits) {
     SCOPED_TRACE(std::to_string(c.outputs));
-    Tensors t(device(), c, units, DType::kBF16);
+    Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
     const Fp8GemmGroups g = GroupFp8Gemm(t.Args(), 132);
     EXPECT_TRUE(g.wide);
     EXPECT_EQ(g.own, 1);
     EXPECT_EQ(g.splits, splits);
     ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
   };
-  expect({33, 16, 18000, 0, 3}, Fp8Units::kBlocks, 1);
-  expect({36, 16, 18009, 0, 0}, Fp8Units::kTokensAndOutputs, 1);
-  expect({36, 1024, 24440, 0, 0}, Fp8Units::kBlocks, 2);
+  expect({33, 16, 18000, 0, 3}, 1);
+  expect({36, 16, 18009, 0, 0}, 1);
+  expect({36, 1024, 24440, 0, 0}, 2);
 }
 
 // y of the tile kernel where blocks have several tiles.
@@ -381,6 +381,9 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(Shaped(32, 256, 64), 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(36, 256, 64), 90), Fp8GemmKernel::kM64);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(64, 256, 64), 90), Fp8GemmKernel::kM64);
+  vectors = Shaped(64, 256, 64);
+  vectors.scales = Fp8GemmScales::kVectors;
+  EXPECT_EQ(ChooseFp8Gemm(vectors, 90), Fp8GemmKernel::kSplit);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(68, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(128, 256, 64), 90), Fp8GemmKernel::kFew);
   EXPECT_EQ(ChooseFp8Gemm(Shaped(132, 256, 64), 90), Fp8GemmKernel::kTiles);
@@ -440,6 +443,9 @@ TEST(ChooseFp8GemmTest, SplitsFillTheMultiprocessorsOnce) {
   EXPECT_EQ(cut(8, 7168, 4096), std::make_pair(true, 2));
   EXPECT_EQ(cut(16, 2048, 7168), std::make_pair(false, 2));
   EXPECT_EQ(cut(17, 2048, 7168), std::make_pair(true, 1));
+  EXPECT_EQ(cut(64, 7168, 4096), std::make_pair(true, 2));
+  EXPECT_EQ(cut(64, 16384, 7168), std::make_pair(false, 2));
+  EXPECT_EQ(cut(64, 1536, 24576), std::make_pair(false, 1));
   EXPECT_EQ(cut(8, 512, 256), std::make_pair(false, 1));  // too few inputs to share
 }
 
@@ -452,7 +458,7 @@ TEST(ChooseFp8GemmTest, GroupsFillTheMultiprocessorsOnce) {
   };
   EXPECT_EQ(groups(7168, 2112), std::make_tuple(false, 4, 0, 33));
   EXPECT_EQ(groups(7168, 4096), std::make_tuple(false, 2, 0, 64));
-  EXPECT_EQ(groups(2048, 7168), std::make_tuple(true, 2, 0, 56));
+  EXPECT_EQ(groups(2048, 7168), std::make_tuple(false, 1, 0, 112));
   EXPECT_EQ(groups(16384, 7168), std::make_tuple(true, 2, 0, 56));
   EXPECT_EQ(groups(1536, 24576), std::make_tuple(true, 2, 1, 64));
   EXPECT_EQ(groups(512, 32768), std::make_tuple(true, 1, 1, 128));
