@@ -6,7 +6,7 @@
 // itself; one more tile the blocks of a group share by K, in equal parts.
 //   warpgroups    64 outputs each
 //   three warps   keep a ring of stages full: weights, x, scales of x. One thread that asked for
-//                 all three would be slower than memory (README.md)
+//                 all three would be slower than memory (few_tokens.md)
 // The first weights are asked for before the step's inputs exist. The next kernel is let start when
 // few weights are left to ask for; the ring leaves it half of the SM, and its first weights come
 // under this one's end. The sums of a shared tile are exchanged as in fp8_gemm_kernel_split.cuh.

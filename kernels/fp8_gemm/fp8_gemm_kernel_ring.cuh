@@ -9,7 +9,7 @@
 //
 // Before the wait for the kernel ahead a warp asks for its places one after the other, each when
 // the last has come: that much in flight keeps memory busy, more makes the reads of the small
-// kernels ahead, whose end everything waits for, stand behind it (README.md).
+// kernels ahead, whose end everything waits for, stand behind it (few_tokens.md).
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 

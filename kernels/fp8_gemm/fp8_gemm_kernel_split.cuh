@@ -9,7 +9,7 @@
 // longer need of their rings, and adds up its own share in the order of K. Bound by reading w; the
 // ring leaves half of the SM to the next kernel, whose weights then come under this one's end. No
 // thread fences for that: a fence, a barrier of the cluster that releases included, would wait for
-// the next kernel's weights (README.md).
+// the next kernel's weights (few_tokens.md).
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_SPLIT_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_SPLIT_CUH_
 
@@ -43,7 +43,7 @@ struct Traits {
   static constexpr int kBlocksPerSm = 2;
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
   // Stages of a block's weights not yet asked for when the next kernel may start. With more of them
-  // its first weights would be in the way of these, with fewer they come late (README.md).
+  // its first weights would be in the way of these, with fewer they come late (few_tokens.md).
   static constexpr int kNextStartsAt = kWarpgroupsOfBlock == 1 ? 3 : 8;
   // Stages whose products run at once, as far as registers go.
   static constexpr int kTogether = kSums * kWarpgroupsOfBlock <= 32 ? 2 : 1;

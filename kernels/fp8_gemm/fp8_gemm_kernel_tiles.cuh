@@ -4,7 +4,7 @@
 //   warpgroup 0      producer: one thread keeps the ring of (x, w, scales of x) stages full
 //   warpgroups 1, 2  64 rows of the tile each, in kWaves products of kWaveCols columns
 // Every 128 of K the tensor cores' sums are scaled and added to f32 sums. While one warpgroup does
-// that, the other's products run; nothing makes them alternate (README.md). A finished wave is
+// that, the other's products run; nothing makes them alternate (tiles.md). A finished wave is
 // rounded, staged in shared memory and stored by the copy engine under the products of the next, a
 // tile's last one under those of the next tile. Bound by the tensor cores.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_TILES_CUH_

@@ -29,7 +29,7 @@ struct Traits {
   static constexpr bool kGated = kGatesAndUps;
   static_assert(!kGated || (kWavesOfTile == 2 && kColsOfWave == 128));
   // Only for calls of which IsPlainY() holds. What the others need slows the loop even where a
-  // branch skips it (README.md).
+  // branch skips it (tiles.md).
   static constexpr bool kPlainY = kOfPlainY;
   static constexpr int kWaves = kWavesOfTile;
   static constexpr int kWaveCols = kColsOfWave;

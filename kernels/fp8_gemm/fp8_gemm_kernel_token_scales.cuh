@@ -43,8 +43,8 @@ struct TokenScales {
 
   // One lane of the warp, to give the stage back. Which one depends on every load of Load(), so
   // that it cannot do so before: an arrival does not wait for loads ahead of it that nobody has
-  // used yet, and overtook some, which then found the next stage's scales (README.md). The lanes of
-  // tokens 0 and 1, 0, 4 ... 28, read the same bits and choose one of themselves.
+  // used yet, and overtook some, which then found the next stage's scales (few_tokens.md). The
+  // lanes of tokens 0 and 1, 0, 4 ... 28, read the same bits and choose one of themselves.
   __device__ __forceinline__ int Leader() const {
     uint32_t bits = 0;
     if constexpr (kBlocks) {

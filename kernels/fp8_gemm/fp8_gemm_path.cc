@@ -17,7 +17,7 @@ constexpr int64_t kSkinnyTokens = 8;
 
 // With scales of blocks, kRing is the faster one where each of its warps has some of K and all
 // multiprocessors have outputs. Where K is long kSplit is by itself as fast or a little faster, but
-// not among a layer's other kernels (README.md).
+// not among a layer's other kernels (few_tokens.md).
 bool RingSuitsBlocks(const TensorView& weight) {
   return weight.dim(0) >= 4096 && weight.dim(1) >= 2048;
 }
@@ -61,7 +61,7 @@ Fp8GemmCut CutFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t wide_tiles = CeilDiv(outputs, 128), narrow_tiles = CeilDiv(outputs, 64);
   Fp8GemmCut cut = {.narrow = false, .splits = split(wide_tiles)};
   // Tiles of half the width need half the splits. That is worth it where there are many sums to
-  // add up, or many inputs a block, though not with ever more of these (README.md).
+  // add up, or many inputs a block, though not with ever more of these (few_tokens.md).
   const int64_t wide_depth = depth / cut.splits;
   if (narrow_tiles <= most_blocks && wide_depth < 32 && (args.x.dim(0) > 16 || wide_depth >= 12)) {
     cut = {.narrow = true, .splits = split(narrow_tiles)};
@@ -75,7 +75,7 @@ Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   Fp8GemmGroups best;
   // Wide tiles read x half as often, but where more than two blocks have to share one, their sums
   // take longer to add up than that saves; so do those of two where a block has few inputs of a
-  // narrow tile to itself (README.md).
+  // narrow tile to itself (few_tokens.md).
   const bool narrow_fits = CeilDiv(outputs, 64) <= most_blocks && depth < 32;
   best.wide = 2 * CeilDiv(outputs, 128) >= multiprocessors / 4 * 3 && !narrow_fits;
   const int64_t tiles = CeilDiv(outputs, best.wide ? 128 : 64);

@@ -11,7 +11,7 @@ constexpr int64_t kWide = 256, kNarrow = 192, kRest = 128;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Cycles of a tile, measured on an H200 (README.md).
+// Cycles of a tile, measured on an H200 (tiles.md).
 int64_t Cycles(int64_t width, int64_t depth) {
   constexpr int64_t kEnd = 1300;
   const int64_t stage = width == kWide ? 1095 : width == kNarrow ? 825 : 580;
