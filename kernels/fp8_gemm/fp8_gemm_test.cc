@@ -123,6 +123,7 @@ void ExpectSome(const OpContext& ctx, Tensors& t, const Fp8GemmArgs& args, const
 
 // Products small enough for the other tests fit narrow tiles better.
 TEST_P(Fp8GemmTest, WideTiles) {
+  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
   Tensors t(device(), {129, 272, 16776, 0, 3}, Fp8Units::kBlocks, DType::kBF16);
   EXPECT_FALSE(CutFp8GemmTiles(t.Args(), 132).narrow);
   ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
@@ -130,6 +131,7 @@ TEST_P(Fp8GemmTest, WideTiles) {
 
 // Blocks with several tiles, the last of which they share or not.
 TEST_P(Fp8GemmTest, SeveralTilesABlock) {
+  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
   const auto expect = [&](const Fp8GemmCase& c, int32_t splits) {
     SCOPED_TRACE(std::to_string(c.outputs));
     Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
