@@ -10,8 +10,9 @@
 #include "kernels/tile/skinny_shapes.h"
 
 namespace millrace {
-namespace {  // With many tiles two blocks of 8 warps an SM take turns better between the other
-             // kernels of a step
+namespace {
+
+// With many tiles two blocks of 8 warps an SM take turns better between the other kernels of a step
 // than one of 16, though alone they are equal (README.md).
 int ShapeOf(const GateUpKernelArgs& args, int32_t multiprocessors) {
   const int shape = ChooseSkinnyShape(args.tokens, args.rows, multiprocessors);
