@@ -1,4 +1,4 @@
-// What is added to a scaled sum: of its output, and of its token and output.
+// What is added to a scaled sum: of its output, and of its token and output; and the store of one.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_ADDENDS_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_ADDENDS_CUH_
 
@@ -40,6 +40,17 @@ __device__ __forceinline__ float WithAddends(const Fp8GemmKernelArgs& args, int 
     sum += LoadAddend(args.residual, token * args.residual.stride + output);
   }
   return sum;
+}
+
+// y of a token and an output, from all that it is the sum of.
+__device__ __forceinline__ void StoreElement(const Fp8GemmKernelArgs& args, int token, int output,
+                                             float sum) {
+  const int64_t at = token * args.y_stride + output;
+  if (args.y_bf16) {
+    static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(sum);
+  } else {
+    static_cast<float*>(args.y)[at] = sum;
+  }
 }
 
 }  // namespace millrace

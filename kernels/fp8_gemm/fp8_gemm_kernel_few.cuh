@@ -294,12 +294,7 @@ class Consumer {
       const int token = warp.token + i / 4 * 8 + lane % 4 * 2 + i % 2;
       const int at = warp.output + lane / 4 + i / 2 % 2 * 8;
       if (token >= warp.token_end || at >= args_.outputs) continue;
-      if (args_.y_bf16) {
-        static_cast<__nv_bfloat16*>(args_.y)[token * args_.y_stride + at] =
-            __float2bfloat16(total[i]);
-      } else {
-        static_cast<float*>(args_.y)[token * args_.y_stride + at] = total[i];
-      }
+      StoreElement(args_, token, at, total[i]);
     }
   }
 

@@ -3,7 +3,6 @@
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_GENERIC_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_GENERIC_CUH_
 
-#include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
@@ -49,12 +48,7 @@ __device__ __forceinline__ void Multiply(const Fp8GemmKernelArgs& args) {
       for (int d = 16; d > 0; d /= 2) sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], d);
       if (lane != 0 || first + i >= args.tokens) continue;
       if (HasAddends(args)) sums[i] = WithAddends(args, first + i, output, sums[i]);
-      const int64_t at = (first + i) * args.y_stride + output;
-      if (args.y_bf16) {
-        static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(sums[i]);
-      } else {
-        static_cast<float*>(args.y)[at] = sums[i];
-      }
+      StoreElement(args, first + i, output, sums[i]);
     }
   }
 }

@@ -1,6 +1,4 @@
 // Up to 8 tokens on Hopper: fp8_gemm_kernel_ring.cuh has the schedule.
-#include <cuda_bf16.h>
-
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_ring.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_ring_launch.cuh"
@@ -26,13 +24,7 @@ struct Product {
       if constexpr (!kBlocks) {
         sum *= shared.x_scale[token] * shared.weight_scale[0][0][threadIdx.x];
       }
-      sum = WithAddends(args, token, output, sum);
-      const int64_t at = token * args.y_stride + output;
-      if (args.y_bf16) {
-        static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(sum);
-      } else {
-        static_cast<float*>(args.y)[at] = sum;
-      }
+      StoreElement(args, token, output, WithAddends(args, token, output, sum));
     }
   }
 };

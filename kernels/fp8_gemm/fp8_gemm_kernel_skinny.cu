@@ -1,6 +1,4 @@
 // Up to 8 tokens: fp8_gemm_kernel_skinny.cuh has the schedule.
-#include <cuda_bf16.h>
-
 #include "kernels/fp8_gemm/fp8_gemm_kernel_addends.cuh"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_skinny.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -9,15 +7,6 @@ namespace millrace {
 namespace {
 
 using fp8_skinny::Shape;
-
-__device__ __forceinline__ void Store(const Fp8GemmKernelArgs& a, int token, int output, float y) {
-  const int64_t at = token * a.y_stride + output;
-  if (a.y_bf16) {
-    static_cast<__nv_bfloat16*>(a.y)[at] = __float2bfloat16(y);
-  } else {
-    static_cast<float*>(a.y)[at] = y;
-  }
-}
 
 template <typename S, bool kBlocks>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
@@ -36,7 +25,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksPerSm)
       sum *= args.x_scale[token * args.x_scale_stride] *
              args.weight_scale[output * args.weight_scale_stride];
     }
-    Store(args, token, output, WithAddends(args, token, output, sum));
+    StoreElement(args, token, output, WithAddends(args, token, output, sum));
   }
 }
 
@@ -54,7 +43,7 @@ cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, cudaStream_t stream) {
 cudaError_t LaunchFp8GemmSkinny(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
                                 cudaStream_t stream) {
   // The fastest of thirteen on an H200 (2026-11-30) at 1 and 8 tokens: 28672 x 4096, 4096 x 14336,
-  // 6144 x 4096 and 4096 x 4096; README.md has the table. Small blocks overlap their begins and
+  // 6144 x 4096 and 4096 x 4096; few_tokens.md has the table. Small blocks overlap their begins and
   // ends where many come one after the other, long rows want the more warps.
   const int tiles = (args.outputs + 15) / 16;
   if (tiles > 4 * multiprocessors) return LaunchWith<Shape<2, 4, 2, 4>>(args, stream);

@@ -77,16 +77,6 @@ __device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args,
   }
 }
 
-__device__ __forceinline__ void StoreOne(const Fp8GemmKernelArgs& args, int row, int col,
-                                         float value) {
-  const int64_t at = row * args.y_stride + col;
-  if (args.y_bf16) {
-    static_cast<__nv_bfloat16*>(args.y)[at] = __float2bfloat16(value);
-  } else {
-    static_cast<float*>(args.y)[at] = value;
-  }
-}
-
 // A warpgroup's 64 rows of one tile. Each thread has two of the rows, 8 apart.
 template <typename T>
 class Consumer {
@@ -373,7 +363,7 @@ class Consumer {
       for (int i = 0; i < 4; ++i) {
         const int r = row + i / 2 * 8;
         const int c = col + j * 8 + lane_ % 4 * 2 + i % 2;
-        if (r < tile.row_end && c < args_.outputs) StoreOne(args_, r, c, total[4 * j + i]);
+        if (r < tile.row_end && c < args_.outputs) StoreElement(args_, r, c, total[4 * j + i]);
       }
     }
   }
