@@ -15,7 +15,7 @@ struct Fp8GemmCase {
 // width of the kernels for few tokens, tiles that one and up to eight blocks of a grid cut; one and
 // several tiles of the kernel for many, rows and columns short of them, an odd number of rows of
 // tiles; rows off 16 bytes, which only the plain kernel takes; scales off
-// 16 bytes, which mma.sync takes.
+// 16 bytes, which mma.sync takes, and a single row of them, which every kernel does.
 inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {0, 128, 8, 0, 0},      {1, 16, 8, 0, 3},       {3, 128, 128, 0, 1},    {5, 130, 129, 14, 3},
     {8, 1024, 264, 0, 0},   {8, 6400, 136, 0, 0},   {16, 2048, 200, 16, 0}, {17, 272, 333, 0, 3},
@@ -23,7 +23,8 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {128, 2304, 130, 0, 0}, {129, 256, 384, 0, 3},  {260, 272, 520, 0, 0},  {300, 144, 333, 0, 0},
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},     {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
     {130, 656, 264, 0, 0},  {3, 2048, 4104, 16, 1}, {33, 2064, 56, 0, 3},   {33, 4112, 24, 16, 3},
-    {61, 144, 130, 0, 3},   {40, 1040, 72, 0, 0}};
+    {61, 144, 130, 0, 3},   {40, 1040, 72, 0, 0},   {9, 128, 72, 0, 0},     {37, 128, 72, 0, 0},
+    {69, 128, 72, 0, 0},    {130, 128, 72, 0, 0}};
 
 // Each way that the kernel with rings cuts a product on 132 multiprocessors: one tile a block of
 // 16, 32 and 48 rows, of short rows and long; several tiles a block, of which some blocks have one
