@@ -24,7 +24,7 @@ struct Fp8GemmTileCut {
   bool narrow = false;  // of 192 columns instead of 256
   // Of 192 and 128 columns, where y allows: the first `turn` rows of tiles (of 128 tokens) begin
   // with wide[0] tiles of 192, the others with wide[1]. Together those are whole rounds of the
-  // multiprocessors. Where y does not allow, `narrow` holds.
+  // multiprocessors. Where y does not allow, `narrow` holds, the better one without.
   bool mixed = false;
   int32_t turn = 0;
   int32_t wide[2] = {};

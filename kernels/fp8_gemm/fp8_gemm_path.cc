@@ -81,7 +81,7 @@ Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   const int64_t tiles = CeilDiv(outputs, best.wide ? 128 : 64);
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int32_t splits = 1; splits <= kMostSplits; splits *= 2) {
-    if (splits > 1 && splits * kLeastDepth > depth) break;
+    if (splits > 1 && (splits * kLeastDepth > depth || splits > most_blocks)) break;
     // The fewest tiles a group with which the groups are one round.
     int64_t own = 0;
     while (CeilDiv(tiles, own * splits + 1) * splits > most_blocks) ++own;

@@ -132,18 +132,19 @@ TEST_P(Fp8GemmTest, WideTiles) {
 // Blocks with several tiles, the last of which they share or not.
 TEST_P(Fp8GemmTest, SeveralTilesABlock) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  const auto expect = [&](const Fp8GemmCase& c, int32_t splits) {
+  const auto expect = [&](const Fp8GemmCase& c, int32_t splits, int32_t own) {
     SCOPED_TRACE(std::to_string(c.outputs));
     Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
     const Fp8GemmGroups g = GroupFp8Gemm(t.Args(), 132);
     EXPECT_TRUE(g.wide);
-    EXPECT_EQ(g.own, 1);
+    EXPECT_EQ(g.own, own);
     EXPECT_EQ(g.splits, splits);
     ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
   };
-  expect({33, 16, 18000, 0, 3}, 1);
-  expect({36, 16, 18009, 0, 0}, 1);
-  expect({36, 1024, 24440, 0, 0}, 2);
+  expect({33, 16, 18000, 0, 3}, 1, 1);
+  expect({36, 16, 18009, 0, 0}, 1, 1);
+  expect({36, 1024, 24440, 0, 0}, 2, 1);
+  expect({35, 144, 54010, 0, 1}, 1, 3);
 }
 
 // y of the tile kernel where blocks have several tiles.
@@ -405,10 +406,12 @@ TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
   EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, false));
   EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, false));
   EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, true));
+  // Mixed where y allows, and else wide.
+  EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, true));
 }
 
-// Wide tiles are whole rounds, and both widths together all tiles.
-TEST(ChooseFp8GemmTest, MixedTilesCoverWhatTheyMust) {
+// Wide tiles are whole rounds, and lie in y.
+TEST(ChooseFp8GemmTest, MixedTilesFillRounds) {
   for (int64_t tokens = 130; tokens < 4200; tokens += 61) {
     for (int64_t outputs = 1024; outputs < 20000; outputs += 72) {
       const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, 2048, outputs), 132);
@@ -426,7 +429,7 @@ TEST(ChooseFp8GemmTest, MixedTilesCoverWhatTheyMust) {
   EXPECT_EQ(served.wide[1], 7);
 }
 
-// The winners measured on an H200 (README.md).
+// The winners measured on an H200 (tiles.md).
 TEST(ChooseFp8GemmTest, NarrowTilesWhereTheyWon) {
   for (const Fp8GemmServed& s : kFp8GemmServed) {
     const bool won = s.outputs == 2112;
@@ -464,7 +467,28 @@ TEST(ChooseFp8GemmTest, GroupsFillTheMultiprocessorsOnce) {
   EXPECT_EQ(groups(16384, 7168), std::make_tuple(true, 2, 0, 56));
   EXPECT_EQ(groups(1536, 24576), std::make_tuple(true, 2, 1, 64));
   EXPECT_EQ(groups(512, 32768), std::make_tuple(true, 1, 1, 128));
+  EXPECT_EQ(groups(144, 54010), std::make_tuple(true, 1, 3, 106));
   EXPECT_EQ(groups(512, 256), std::make_tuple(false, 1, 0, 4));  // too few inputs to share
+}
+
+// Parts of a GPU, and other ones.
+TEST(ChooseFp8GemmTest, CutsFitAnyNumberOfMultiprocessors) {
+  for (int32_t multiprocessors : {1, 3, 7, 8, 16, 60, 114, 144}) {
+    const int64_t most = multiprocessors + multiprocessors / 16;
+    for (const Fp8GemmServed& s : kFp8GemmServed) {
+      SCOPED_TRACE(std::to_string(s.outputs) + " on " + std::to_string(multiprocessors));
+      const Fp8GemmArgs few = Shaped(64, s.inputs, s.outputs);
+      const Fp8GemmGroups g = GroupFp8Gemm(few, multiprocessors);
+      EXPECT_LE(g.groups * g.splits, most);
+      EXPECT_LE(s.outputs, g.groups * (g.own * g.splits + 1) * (g.wide ? 128 : 64));
+      const Fp8GemmCut cut = CutFp8Gemm(few, multiprocessors);
+      const int64_t width = cut.narrow ? 64 : 128;
+      EXPECT_TRUE(cut.splits == 1 || (s.outputs + width - 1) / width * cut.splits <= most);
+      const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(4096, s.inputs, s.outputs), multiprocessors);
+      EXPECT_EQ((c.turn * c.wide[0] + (32 - c.turn) * c.wide[1]) % multiprocessors, 0);
+      EXPECT_LE(std::max(c.wide[0], c.wide[1]) * 192, s.outputs);
+    }
+  }
 }
 
 }  // namespace

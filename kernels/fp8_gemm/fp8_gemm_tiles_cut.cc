@@ -50,7 +50,7 @@ void TryMix(const Product& product, int64_t rounds, Fp8GemmTileCut& best, int64_
       const int64_t turn = more / apart;
       if (more % apart != 0 || turn > product.rows || above * kNarrow > product.outputs) continue;
       const Fp8GemmTileCut cut = {
-          .narrow = true,
+          .narrow = best.narrow,
           .mixed = true,
           .turn = static_cast<int32_t>(turn),
           .wide = {static_cast<int32_t>(above), static_cast<int32_t>(below)}};
