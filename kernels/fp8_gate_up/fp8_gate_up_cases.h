@@ -15,8 +15,9 @@ struct Fp8GateUpCase {
 // blocks of 128, the last short; what the tiles do not take: rows off 16 bytes, tokens whose scales
 // are.
 inline constexpr Fp8GateUpCase kFp8GateUpCases[] = {
-    {0, 128, 128, 0, 0},   {3, 128, 128, 0, 1},    {8, 528, 256, 16, 0},  {132, 144, 128, 0, 0},
-    {260, 272, 384, 0, 0}, {388, 400, 256, 16, 4}, {131, 130, 128, 0, 0}, {129, 256, 128, 0, 0}};
+    {0, 128, 128, 0, 0},   {3, 128, 128, 0, 1},   {8, 528, 256, 16, 0},
+    {132, 144, 128, 0, 0}, {260, 272, 384, 0, 0}, {388, 400, 256, 16, 4},
+    {131, 130, 128, 0, 0}, {129, 256, 128, 0, 0}, {132, 128, 256, 0, 0}};
 
 // LLaMA-3.1-8B, whole and for two ranks; an expert of DeepSeek-V3.
 struct Fp8GateUpServed {

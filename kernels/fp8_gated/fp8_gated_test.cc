@@ -87,9 +87,8 @@ TEST_P(Fp8GatedTest, MatchesTheFormula) {
               << m << ", " << i;
         }
       }
-      for (const GuardedTensor* g : {&t.x, &t.x_scale, &t.weight, &t.weight_scale, &t.y}) {
-        EXPECT_TRUE(g->GuardsIntact());
-      }
+      t.ExpectGuardsIntact();
+      EXPECT_TRUE(t.y.GuardsIntact());
       const std::vector<uint8_t> once = t.y.GetBytes();
       ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
       EXPECT_EQ(t.y.GetBytes(), once);
