@@ -63,8 +63,8 @@ constexpr int64_t Fp8GemmPartFloats(int32_t tokens, int32_t multiprocessors) {
 }
 constexpr int64_t Fp8GemmFlagCount(int32_t multiprocessors) { return int64_t{multiprocessors} * 2; }
 
-// REQUIRES of the next two: sm_90; x, weight and their rows on 16 bytes, scales of blocks of x too;
-// inputs > 0.
+// REQUIRES of the next four: sm_90; x, weight and their rows on 16 bytes, scales of blocks of x
+// too; inputs > 0.
 
 // Many tokens.
 struct Fp8GemmTileShape {  // as Fp8GemmTileCut

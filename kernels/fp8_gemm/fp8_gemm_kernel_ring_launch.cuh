@@ -15,6 +15,8 @@ using Kernel = void (*)(Fp8GemmKernelArgs, CUtensorMap);
 template <typename S>
 cudaError_t LaunchKernel(Kernel kernel, const Fp8GemmKernelArgs& args, int multiprocessors,
                          cudaStream_t stream) {
+  // 1 KiB a block is the system's.
+  static_assert(sizeof(Shared<S>) <= 228 * 1024 / S::kBlocksPerSm - 1024);
   EncodeTiled encode = nullptr;
   if (const cudaError_t error = FindEncoder(encode); error != cudaSuccess) return error;
   CUtensorMap map;
