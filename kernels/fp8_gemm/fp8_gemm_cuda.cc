@@ -38,18 +38,14 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
   const int32_t multiprocessors = CudaDevice::Of(ctx.device).multiprocessors();
   const cudaStream_t stream = ToCuda(ctx.stream);
   switch (kernel) {
-    case Fp8GemmKernel::kSplit: {
-      const Fp8GemmCut cut = CutFp8Gemm(args, multiprocessors);
+    case Fp8GemmKernel::kSplit:
       return CudaStatus(
-          LaunchFp8GemmSplit(Fp8GemmProductArgs(args), {cut.narrow, cut.splits}, stream),
+          LaunchFp8GemmSplit(Fp8GemmProductArgs(args), CutFp8Gemm(args, multiprocessors), stream),
           "Fp8Gemm");
-    }
-    case Fp8GemmKernel::kM64: {
-      const Fp8GemmGroups g = GroupFp8Gemm(args, multiprocessors);
+    case Fp8GemmKernel::kM64:
       return CudaStatus(
-          LaunchFp8GemmM64(Fp8GemmProductArgs(args), {g.wide, g.splits, g.own, g.groups}, stream),
+          LaunchFp8GemmM64(Fp8GemmProductArgs(args), GroupFp8Gemm(args, multiprocessors), stream),
           "Fp8Gemm");
-    }
     case Fp8GemmKernel::kFew:
       return RunFew(ctx, args, multiprocessors);
     case Fp8GemmKernel::kRing:
@@ -58,12 +54,11 @@ absl::Status Fp8GemmCudaBy(Fp8GemmKernel kernel, const OpContext& ctx, const Fp8
     case Fp8GemmKernel::kSkinny:
       return CudaStatus(LaunchFp8GemmSkinny(Fp8GemmProductArgs(args), multiprocessors, stream),
                         "Fp8Gemm");
-    case Fp8GemmKernel::kTiles: {
-      const Fp8GemmTileCut cut = CutFp8GemmTiles(args, multiprocessors);
-      const Fp8GemmTileShape shape = {
-          multiprocessors, cut.narrow, cut.mixed, cut.turn, {cut.wide[0], cut.wide[1]}};
-      return CudaStatus(LaunchFp8GemmTiles(Fp8GemmProductArgs(args), shape, stream), "Fp8Gemm");
-    }
+    case Fp8GemmKernel::kTiles:
+      return CudaStatus(
+          LaunchFp8GemmTiles(Fp8GemmProductArgs(args), CutFp8GemmTiles(args, multiprocessors),
+                             multiprocessors, stream),
+          "Fp8Gemm");
     case Fp8GemmKernel::kMma:
       return CudaStatus(LaunchFp8GemmMma(Fp8GemmProductArgs(args), stream), "Fp8Gemm");
     case Fp8GemmKernel::kGeneric:

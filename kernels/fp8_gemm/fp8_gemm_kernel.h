@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/fp8_gemm/cuts.h"
 #include "kernels/quantize/code_args.h"
 
 namespace millrace {
@@ -67,31 +68,14 @@ constexpr int64_t Fp8GemmFlagCount(int32_t multiprocessors) { return int64_t{mul
 // too; inputs > 0.
 
 // Many tokens.
-struct Fp8GemmTileShape {  // as Fp8GemmTileCut
-  int32_t multiprocessors = 0;
-  bool narrow = false;
-  bool mixed = false;  // heeded where nothing is added to y and it is stored in whole boxes
-  int32_t turn = 0;
-  int32_t wide[2] = {};
-};
-cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
-                               cudaStream_t stream);
+cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut,
+                               int32_t multiprocessors, cudaStream_t stream);
 // Fewer tokens: at most 64, with scales of blocks 32.
 inline constexpr int32_t kFp8GemmMostSplits = 8;
-struct Fp8GemmSplitShape {  // as Fp8GemmCut
-  bool narrow = false;
-  int32_t splits = 1;
-};
-cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmSplitShape& shape,
+cudaError_t LaunchFp8GemmSplit(const Fp8GemmKernelArgs& args, const Fp8GemmCut& cut,
                                cudaStream_t stream);
 // 33 to 64 tokens, scales of blocks.
-struct Fp8GemmM64Shape {  // as Fp8GemmGroups
-  bool wide = false;
-  int32_t splits = 1;
-  int32_t own = 0;
-  int32_t groups = 1;
-};
-cudaError_t LaunchFp8GemmM64(const Fp8GemmKernelArgs& args, const Fp8GemmM64Shape& shape,
+cudaError_t LaunchFp8GemmM64(const Fp8GemmKernelArgs& args, const Fp8GemmGroups& groups,
                              cudaStream_t stream);
 // Few tokens: at most kFp8GemmFewTokens.
 cudaError_t LaunchFp8GemmFew(const Fp8GemmKernelArgs& args, const Fp8GemmSplit& split,

@@ -2,12 +2,13 @@
 
 namespace millrace {
 
-cudaError_t LaunchFp8GemmM64(const Fp8GemmKernelArgs& args, const Fp8GemmM64Shape& shape,
+cudaError_t LaunchFp8GemmM64(const Fp8GemmKernelArgs& args, const Fp8GemmGroups& groups,
                              cudaStream_t stream) {
   using fp8_m64::LaunchWith;
   using fp8_m64::Traits;
-  return shape.wide ? LaunchWith<Traits<128>>(args, shape, stream)
-                    : LaunchWith<Traits<64>>(args, shape, stream);
+  if (args.tokens > 64 || !args.blocks) return cudaErrorInvalidValue;
+  return groups.wide ? LaunchWith<Traits<128>>(args, groups, stream)
+                     : LaunchWith<Traits<64>>(args, groups, stream);
 }
 
 }  // namespace millrace

@@ -71,7 +71,7 @@ __device__ __forceinline__ int Log2(int power) { return 31 - __clz(power); }
 // What a block does, in this order: tiles of its own, with all of K, then its part of the shared
 // one.
 struct Work {
-  __device__ __forceinline__ Work(const Fp8GemmM64Shape& shape, int inputs)
+  __device__ __forceinline__ Work(const Fp8GemmGroups& shape, int inputs)
       : log2(Log2(shape.splits)),
         rank(static_cast<int>(blockIdx.x) & (shape.splits - 1)),
         own(shape.own),
@@ -339,7 +339,7 @@ __device__ __forceinline__ void InitBarriers(typename T::Smem& smem, int splits,
 
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
-    Fp8GemmM64(const __grid_constant__ Fp8GemmKernelArgs args, const Fp8GemmM64Shape shape,
+    Fp8GemmM64(const __grid_constant__ Fp8GemmKernelArgs args, const Fp8GemmGroups shape,
                const __grid_constant__ Maps maps) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) uint8_t raw[];

@@ -9,17 +9,17 @@
 namespace millrace::fp8_m64 {
 
 template <typename T>
-cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmM64Shape& shape,
+cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmGroups& groups,
                        cudaStream_t stream) {
   Maps maps = {};
   if (const cudaError_t error = fp8_maps::MakeMaps<T>(args, maps); error != cudaSuccess)
     return error;
   return Launch(Fp8GemmM64<T>,
-                {.grid = dim3(static_cast<unsigned>(shape.groups * shape.splits)),
+                {.grid = dim3(static_cast<unsigned>(groups.groups * groups.splits)),
                  .block = dim3(T::kThreads),
                  .shared_bytes = sizeof(typename T::Smem),
-                 .cluster = shape.splits},
-                stream, args, shape, maps);
+                 .cluster = groups.splits},
+                stream, args, groups, maps);
 }
 
 }  // namespace millrace::fp8_m64

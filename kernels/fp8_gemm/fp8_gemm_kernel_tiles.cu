@@ -16,25 +16,27 @@ cudaError_t LaunchTiles(const Fp8GemmKernelArgs& args, int multiprocessors, cuda
 }
 
 // REQUIRES: scales of blocks, plain y.
-cudaError_t LaunchMixed(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
-                        cudaStream_t stream) {
+cudaError_t LaunchMixed(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut,
+                        int multiprocessors, cudaStream_t stream) {
   using fp8_tiles::MixedWork;
   using fp8_tiles::Traits;
   using Wider = Traits<1, 192, true, MixedWork, false, true>;
   using Rest = Traits<1, 128, true, MixedWork, false, true, Wider>;
-  const fp8_tiles::TileGrid grid = {shape.multiprocessors, shape.multiprocessors};
-  const fp8_tiles::Mix mix = {shape.turn, {shape.wide[0], shape.wide[1]}};
+  const fp8_tiles::TileGrid grid = {multiprocessors, multiprocessors};
+  const fp8_tiles::Mix mix = {cut.turn, {cut.wide[0], cut.wide[1]}};
   return fp8_tiles::LaunchWith<Wider, Rest>(args, mix, grid, stream);
 }
 
 }  // namespace
 
-cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileShape& shape,
-                               cudaStream_t stream) {
-  if (!args.blocks) return LaunchTiles<2, 128, false>(args, shape.multiprocessors, stream);
-  if (shape.mixed && fp8_tiles::IsPlainY(args)) return LaunchMixed(args, shape, stream);
-  if (shape.narrow) return LaunchTiles<1, 192, true>(args, shape.multiprocessors, stream);
-  return LaunchTiles<2, 128, true>(args, shape.multiprocessors, stream);
+cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut,
+                               int32_t multiprocessors, cudaStream_t stream) {
+  if (!args.blocks) return LaunchTiles<2, 128, false>(args, multiprocessors, stream);
+  if (cut.mixed && fp8_tiles::IsPlainY(args)) {
+    return LaunchMixed(args, cut, multiprocessors, stream);
+  }
+  if (cut.narrow) return LaunchTiles<1, 192, true>(args, multiprocessors, stream);
+  return LaunchTiles<2, 128, true>(args, multiprocessors, stream);
 }
 
 }  // namespace millrace

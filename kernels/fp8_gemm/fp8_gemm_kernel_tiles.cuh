@@ -203,6 +203,9 @@ class Consumer {
       }
       WgmmaWait<0>();
       WgmmaHold(part);
+      // x_scale was read before the products: nothing in the code says that it has come, the
+      // machine code (nvcc 13.0) waits for it above (few_tokens.md, "An arrival does not wait for
+      // loads").
       if (wave + 1 == T::kWaves) ReleaseStage();
       float scale[2 * T::kGroups];
 #pragma unroll

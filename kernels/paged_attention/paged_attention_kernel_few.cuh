@@ -399,6 +399,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2)
     Cache::Score(shared.ring[warp][stage].k, lane, q, s);
     const bool more = i + kDepth < feed.count;
     int3 next = {};
+    // All lanes' keys have been multiplied, as below their values: in the machine code (nvcc 13.0)
+    // the products, which wait for their loads, come before the next copy into their place.
     __syncwarp();
     if (more) {
       next = feed.Find(i + kDepth);

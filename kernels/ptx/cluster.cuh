@@ -1,5 +1,6 @@
-// Clusters (sm_90): what their blocks send each other, without a fence (kernels/fp8_gemm/README.md
-// has what one costs). The same object has the same offset in the shared memory of each.
+// Clusters (sm_90): what their blocks send each other, without a fence
+// (kernels/fp8_gemm/few_tokens.md has what one costs). The same object has the same offset in the
+// shared memory of each.
 #ifndef KERNELS_PTX_CLUSTER_CUH_
 #define KERNELS_PTX_CLUSTER_CUH_
 
