@@ -64,7 +64,7 @@ cudaError_t LaunchFp8GemmRing(const Fp8GemmKernelArgs& args, int32_t multiproces
   if (rows <= 32 && args.inputs <= 32 * fp8_ring::kPiece) {
     return LaunchWith<Shape<2, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
   }
-  if (rows <= 32) return LaunchWith<Shape<2, 1, 8, 6, 7, 1>>(args, multiprocessors, stream);
+  if (rows <= 32) return LaunchWith<Shape<2, 1, 16, 3, 4, 1>>(args, multiprocessors, stream);
   if (rows <= 48) return LaunchWith<Shape<3, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
   return LaunchWith<Shape<2, 1, 8, 3, 4, 2>>(args, multiprocessors, stream);
 }
