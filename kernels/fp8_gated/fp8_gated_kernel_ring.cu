@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-using S = fp8_ring::Shape<2, 2, 8, 3, 4, 2>;
+using S = fp8_ring::Shape<2, 2, 16, 3, 2, 1>;
 constexpr int kOutputs = S::kBoxRows;  // of a tile
 static_assert(S::kThreads % kOutputs == 0);
 

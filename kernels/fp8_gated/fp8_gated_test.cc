@@ -24,7 +24,8 @@ struct Case {
 // block of scales; one token and eight.
 constexpr Case kCases[] = {{0, 128, 16, 0, 0},    {1, 128, 16, 0, 0},    {8, 256, 128, 16, 0},
                            {3, 1024, 144, 0, 5},  {5, 1152, 272, 16, 3}, {2, 4096, 80, 0, 2},
-                           {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0},  {8, 384, 4624, 0, 0}};
+                           {7, 384, 2176, 32, 0}, {1, 4096, 256, 0, 0},  {8, 384, 4624, 0, 0},
+                           {2, 4224, 2128, 0, 0}};
 
 struct Tensors : Fp8Operands {
   Tensors(Device& device, const Case& c, bool of_blocks)

@@ -31,9 +31,9 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
 // more; warps without inputs, with one piece more than others, with more pieces than lanes, with
 // more than they keep inputs for.
 inline constexpr Fp8GemmCase kFp8GemmRingCases[] = {
-    {1, 256, 2100, 0, 0},  {8, 1152, 72, 16, 0},  {2, 40960, 24, 0, 0},
-    {3, 640, 4104, 16, 0}, {8, 4224, 2120, 0, 0}, {5, 640, 6200, 0, 0},
-    {8, 256, 8500, 0, 0},  {8, 128, 17000, 0, 0}, {7, 4224, 8480, 0, 4}};
+    {1, 256, 2100, 0, 0},  {8, 1152, 72, 16, 0}, {2, 40960, 24, 0, 0},  {3, 2688, 4104, 16, 0},
+    {8, 8832, 2120, 0, 0}, {5, 640, 6200, 0, 0}, {2, 4224, 4232, 0, 0}, {8, 256, 8500, 0, 0},
+    {8, 128, 17000, 0, 0}, {7, 4224, 8480, 0, 4}};
 
 // With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
 inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {

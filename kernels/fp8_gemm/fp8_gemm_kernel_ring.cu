@@ -49,15 +49,16 @@ cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, int multiprocessors, cudaS
 
 cudaError_t LaunchFp8GemmRing(const Fp8GemmKernelArgs& args, int32_t multiprocessors,
                               cudaStream_t stream) {
-  // One tile an SM and as much of it in its ring as fits, or two blocks that take many. 128 KiB for
-  // short rows, so that o_proj fits beside attention and is there when that ends.
+  // One tile an SM and as much of it in its ring as fits, or two blocks that take many. 128 KiB,
+  // and 128 registers with scales of vectors, for short rows, so that o_proj fits beside attention
+  // and is there when that ends. A piece is widened ahead where the ring may hold a whole tile.
   const int rows = (args.outputs + multiprocessors - 1) / multiprocessors;
   if (rows <= 16) return LaunchWith<Shape<1, 1, 8, 8, 4, 1>>(args, multiprocessors, stream);
   if (rows <= 32 && args.inputs <= 32 * fp8_ring::kPiece) {
-    return LaunchWith<Shape<2, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
+    return LaunchWith<Shape<2, 1, 8, 4, 4, 1, 2>>(args, multiprocessors, stream);
   }
-  if (rows <= 32) return LaunchWith<Shape<2, 1, 8, 6, 7, 1>>(args, multiprocessors, stream);
-  if (rows <= 48) return LaunchWith<Shape<3, 1, 8, 4, 4, 1>>(args, multiprocessors, stream);
+  if (rows <= 32) return LaunchWith<Shape<2, 1, 16, 3, 4, 1>>(args, multiprocessors, stream);
+  if (rows <= 48) return LaunchWith<Shape<3, 1, 8, 4, 4, 1, 2>>(args, multiprocessors, stream);
   return LaunchWith<Shape<2, 1, 8, 3, 4, 2>>(args, multiprocessors, stream);
 }
 

@@ -9,7 +9,9 @@
 //
 // Before the wait for the kernel ahead a warp asks for its places one after the other, each when
 // the last has come: that much in flight keeps memory busy, more makes the reads of the small
-// kernels ahead, whose end everything waits for, stand behind it (few_tokens.md).
+// kernels ahead, whose end everything waits for, stand behind it (few_tokens.md). It may widen its
+// first piece there too: where all of w is in the rings by then, widening is what takes the time
+// that remains.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 
@@ -32,8 +34,9 @@ using fp8_skinny::Widened;
 using fp8_skinny::Word;
 
 // kBoxes: parts that a tile's rows consist of, each in one piece in w. kAhead: pieces of x that a
-// lane has in registers.
-template <int kTiles, int kBoxesOfTile, int kWarpsOfBlock, int kPlaces, int kInputs, int kBlocks>
+// lane has in registers. kWidened: halves of a warp's first piece that are widened before the wait.
+template <int kTiles, int kBoxesOfTile, int kWarpsOfBlock, int kPlaces, int kInputs, int kBlocks,
+          int kHalves = 0>
 struct Shape {
   static constexpr int kRowTiles = kTiles;
   static constexpr int kRows = 16 * kTiles;
@@ -44,6 +47,7 @@ struct Shape {
   static constexpr int kSlots = kPlaces;
   static constexpr int kAhead = kInputs;
   static constexpr int kBlocksPerSm = kBlocks;
+  static constexpr int kWidened = kHalves;
   static_assert(kBoxRows % 16 == 0);
 };
 
@@ -71,21 +75,31 @@ struct Inputs {
 };
 template <bool kBlocks>
 struct InputRows {
-  const uint8_t* x;
-  const float* scale[2];
+  const uint8_t* x;       // of the warp's first piece
+  const float* scale[2];  // of blocks as x; of vectors the thread's own, in the first
   int64_t scale_stride;
 
   __device__ __forceinline__ explicit InputRows(const Fp8GemmKernelArgs& a) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    x = a.x + min(g, a.tokens - 1) * a.x_stride + 16 * t;
-    for (int i = 0; i < 2; ++i) scale[i] = a.x_scale + min(2 * t + i, a.tokens - 1);
+    const int piece = static_cast<int>(threadIdx.x) / 32;
     scale_stride = a.x_scale_stride;
+    x = a.x + min(g, a.tokens - 1) * a.x_stride + 16 * t + piece * kPiece;
+    for (int i = 0; i < 2; ++i) {
+      scale[i] = a.x_scale + (kBlocks ? min(2 * t + i, a.tokens - 1) + piece * scale_stride
+                                      : threadIdx.x * scale_stride);
+    }
+    // Here, not where they are first used: once there are inputs all wait for their loads.
+    asm volatile("" : "+l"(x), "+l"(scale[0]));
+    if (kBlocks) asm volatile("" : "+l"(scale[1]));
   }
-  __device__ __forceinline__ void Load(int piece, Inputs& in) const {
+  // Of the piece that `past` + `more` are after the first; with constants `more` all have one
+  // address.
+  __device__ __forceinline__ void Load(int past, int more, Inputs& in) const {
+    const uint8_t* const from = x + past * kPiece;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      in.codes[i] = LoadInPlace(x + piece * kPiece + 64 * i);
-      in.scale[i] = kBlocks ? LoadInPlace(scale[i] + piece * scale_stride) : 1;
+      in.codes[i] = LoadInPlace(from + more * kPiece + 64 * i);
+      if (kBlocks) in.scale[i] = LoadInPlace(scale[i] + (past + more) * scale_stride);
     }
   }
 };
@@ -120,35 +134,39 @@ __device__ __forceinline__ void AskForScales(const Fp8GemmKernelArgs& a, const W
   }
 }
 
-// part: sums of a piece, of each row tile two rows 8 apart of tokens 2t and 2t + 1. `place`: where
-// in a tile's 16 rows the lane's 16 bytes are.
+// Rows 8 r to 8 r + 7 of a tile, four codes at inputs 4 i after the lane's first.
 template <int kRowTiles>
-__device__ __forceinline__ void Multiply(const uint8_t* rows, int place, const Inputs& in,
-                                         float (&part)[kRowTiles][4]) {
+using WideHalf = Widened[2 * kRowTiles][4];
+
+// 64 inputs of a piece. `place`: where in 16 rows of the ring the lane's 16 bytes are.
+template <int kRowTiles>
+__device__ __forceinline__ void WidenHalf(const uint8_t* rows, int place,
+                                          WideHalf<kRowTiles>& wide) {
   constexpr int kEightRows = 8 * kPiece;
-  float odd[kRowTiles][4] = {};  // a second chain of products
+  uint4 codes[2 * kRowTiles];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    uint4 w[2 * kRowTiles];
-#pragma unroll
-    for (int r = 0; r < 2 * kRowTiles; ++r) {
-      w[r] = *reinterpret_cast<const uint4*>(rows + r * kEightRows + (place ^ 64 * half));
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const Widened x = Widen(Word(in.codes[half], i));
-#pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        const Widened top = Widen(Word(w[2 * r], i)), bottom = Widen(Word(w[2 * r + 1], i));
-        MmaF16(i % 2 == 0 ? part[r] : odd[r], top.low, bottom.low, top.high, bottom.high, x.low,
-               x.high);
-      }
-    }
+  for (int r = 0; r < 2 * kRowTiles; ++r) {
+    codes[r] = *reinterpret_cast<const uint4*>(rows + r * kEightRows + place);
   }
 #pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
+  for (int i = 0; i < 4; ++i) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) part[r][i] += odd[r][i];
+    for (int r = 0; r < 2 * kRowTiles; ++r) wide[r][i] = Widen(Word(codes[r], i));
+  }
+}
+
+// Adds to two chains of sums, of each row tile two rows 8 apart of tokens 2t and 2t + 1.
+template <int kRowTiles>
+__device__ __forceinline__ void MultiplyHalf(const WideHalf<kRowTiles>& w, const uint4& codes,
+                                             float (&part)[2][kRowTiles][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const Widened x = Widen(Word(codes, i));
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) {
+      const Widened &top = w[2 * r][i], &bottom = w[2 * r + 1][i];
+      MmaF16(part[i % 2][r], top.low, bottom.low, top.high, bottom.high, x.low, x.high);
+    }
   }
 }
 
@@ -207,11 +225,13 @@ struct Warp {
   const Work& work;
   const int warp, lane, pieces;
   Feed<S, Work> feed;
-  Inputs in[S::kAhead];
+  Inputs (&in)[S::kAhead];  // a member would be set to zeros while all wait for its loads
   int slot = 0;
+  int done = 0;  // pieces of the tile
   uint32_t parity = 0;
 
   static constexpr int kStep = S::kAhead * S::kWarps;
+  using Half = WideHalf<S::kRowTiles>;
 
   __device__ __forceinline__ void AskForScalesOf(int tile, int piece, int buffer) const {
     AskForScales<S, kBlocks>(args, work, tile, piece, shared.weight_scale[buffer]);
@@ -229,39 +249,69 @@ struct Warp {
     __syncwarp();
   }
 
-  // Of kAhead pieces at once: a warp that waits for one load waits for all.
-  __device__ __forceinline__ void LoadInputs(const InputRows<kBlocks>& rows, int first) {
+  // Where the lane's 16 bytes of the oldest place are: in row 0 and 8 of each row tile.
+  __device__ __forceinline__ const uint8_t* Oldest() const { return shared.ring[warp][slot]; }
+  __device__ __forceinline__ int Place(int half) const {
+    const int row = RowOfLane(lane / 4);
+    return (row * kPiece + (lane % 4 ^ row) * 16) ^ 64 * half;
+  }
+
+  // Some of the first piece, before the wait for the kernel ahead.
+  __device__ __forceinline__ void WidenAhead(Half* ahead) const {
+    if (warp >= pieces) return;
+    Wait(&shared.full[warp][0], 0);
+#pragma unroll
+    for (int half = 0; half < S::kWidened; ++half) {
+      WidenHalf<S::kRowTiles>(Oldest(), Place(half), ahead[half]);
+    }
+  }
+
+  // Of kAhead pieces at once, from the given one on: a warp that waits for one load waits for all.
+  __device__ __forceinline__ void LoadInputs(const InputRows<kBlocks>& rows, int first) const {
 #pragma unroll
     for (int u = 0; u < S::kAhead; ++u) {
-      if (first + u * S::kWarps < pieces) rows.Load(first + u * S::kWarps, in[u]);
+      if (first + u * S::kWarps < pieces) rows.Load(first - warp, u * S::kWarps, in[u]);
     }
   }
 
   // Of tokens, with the first inputs.
-  __device__ __forceinline__ void LoadInputScales() const {
+  __device__ __forceinline__ void LoadInputScales(const InputRows<kBlocks>& rows) const {
     if (kBlocks || threadIdx.x >= args.tokens) return;
-    shared.x_scale[threadIdx.x] = LoadInPlace(args.x_scale + threadIdx.x * args.x_scale_stride);
+    shared.x_scale[threadIdx.x] = LoadInPlace(rows.scale[0]);
   }
 
-  // The warp's i-th piece of a tile, whose scales are in the buffer.
-  __device__ __forceinline__ void MultiplyPiece(const Inputs& x, int i, int buffer,
-                                                float (&sums)[S::kRowTiles][4]) {
-    const int row = RowOfLane(lane / 4), place = row * kPiece + (lane % 4 ^ row) * 16;
-    float part[S::kRowTiles][4] = {};
-    Wait(&shared.full[warp][slot], parity);
-    Multiply(shared.ring[warp][slot], place, x, part);
+  // The warp's i-th piece of a tile, whose scales are in the buffer. kWidened halves of it are in
+  // `ahead`.
+  template <int kWidened>
+  __device__ __forceinline__ void MultiplyPiece(const Inputs& x, const Half* ahead, int i,
+                                                int buffer, float (&sums)[S::kRowTiles][4]) {
+    float part[2][S::kRowTiles][4] = {};
+    if (kWidened == 0) Wait(&shared.full[warp][slot], parity);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (half < kWidened) {
+        MultiplyHalf<S::kRowTiles>(ahead[half], x.codes[half], part);
+      } else {
+        Half wide;
+        WidenHalf<S::kRowTiles>(Oldest(), Place(half), wide);
+        MultiplyHalf<S::kRowTiles>(wide, x.codes[half], part);
+      }
+    }
 #pragma unroll
     for (int r = 0; r < S::kRowTiles; ++r) {
       const float scale = kBlocks ? shared.weight_scale[buffer][r][warp * 32 + i % 32] : 1.0f;
 #pragma unroll
-      for (int k = 0; k < 4; ++k) sums[r][k] += part[r][k] * (x.scale[k % 2] * scale);
+      for (int k = 0; k < 4; ++k) {
+        const float sum = part[0][r][k] + part[1][r][k];
+        sums[r][k] += kBlocks ? sum * (x.scale[k % 2] * scale) : sum;
+      }
     }
     if (++slot == S::kSlots) slot = 0, parity ^= 1;
     __syncwarp();  // all lanes have read the place
     if (lane == 0) feed.GiveBack();
   }
 
-  // `last`: of the block.
+  // What is not done. `last`: of the block.
   __device__ __forceinline__ void MultiplyTile(const InputRows<kBlocks>& rows, int tile, bool last,
                                                int buffer, float (&sums)[S::kRowTiles][4]) {
     for (int first = warp, i = 0; first < pieces; first += kStep) {
@@ -269,12 +319,13 @@ struct Warp {
       for (int u = 0; u < S::kAhead; ++u, ++i) {
         const int piece = first + u * S::kWarps;
         if (piece >= pieces) break;
+        if (i < done) continue;
         if (kBlocks && i > 0 && i % 32 == 0) {
           AskForScalesOf(tile, piece, buffer);
           WaitForCopies<0>();
           __syncwarp();
         }
-        MultiplyPiece(in[u], i, buffer, sums);
+        MultiplyPiece<0>(in[u], nullptr, i, buffer, sums);
       }
       if (first + kStep < pieces) {
         LoadInputs(rows, first + kStep);
@@ -282,6 +333,19 @@ struct Warp {
         LoadInputs(rows, warp);
       }
     }
+    done = 0;
+  }
+
+  // The first piece, of which some is widened.
+  __device__ __forceinline__ void MultiplyWidened(const Half* ahead,
+                                                  float (&sums)[S::kRowTiles][4]) {
+    if (warp >= pieces) return;
+    if (kBlocks) {
+      WaitForCopies<0>();
+      __syncwarp();
+    }
+    MultiplyPiece<S::kWidened>(in[0], ahead, 0, 0, sums);
+    done = 1;
   }
 
   __device__ __forceinline__ void StoreSums(const float (&sums)[S::kRowTiles][4]) {
@@ -299,21 +363,27 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
   const int index = threadIdx.x / 32, lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x);
   const int pieces = args.inputs / kPiece, block = static_cast<int>(blockIdx.x);
   const int first_tile = index < pieces ? block : work.tiles;
+  Inputs in[S::kAhead];
   Warp<S, kBlocks, Work> warp = {args,
                                  shared,
                                  work,
                                  index,
                                  lane,
                                  pieces,
-                                 {map, work, shared, index, pieces, first_tile, index}};
+                                 {map, work, shared, index, pieces, first_tile, index},
+                                 in};
   warp.AskAhead();
+  WideHalf<S::kRowTiles> ahead[S::kWidened > 0 ? S::kWidened : 1];
+  if constexpr (S::kWidened > 0) warp.WidenAhead(ahead);
+  const InputRows<kBlocks> rows(args);
   WaitForPriorGrid();
   StartNextGrid();
 
-  const InputRows<kBlocks> rows(args);
   warp.LoadInputs(rows, index);
-  warp.LoadInputScales();
+  warp.LoadInputScales(rows);
   int buffer = 0;
+  float sums[S::kRowTiles][4] = {};
+  if constexpr (S::kWidened > 0) warp.MultiplyWidened(ahead, sums);
   for (int tile = block; tile < work.tiles; tile += step, buffer ^= kBlocks) {
     const bool last = tile + step >= work.tiles;
     if constexpr (kBlocks) {
@@ -321,10 +391,14 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
       __syncwarp();
       if (!last) warp.AskForScalesOf(tile + step, index, buffer ^ 1);
     }
-    float sums[S::kRowTiles][4] = {};
     warp.MultiplyTile(rows, tile, last, buffer, sums);
     if (tile != block) __syncthreads();  // the tile before is stored
     warp.StoreSums(sums);
+#pragma unroll
+    for (auto& row_tile : sums) {
+#pragma unroll
+      for (float& sum : row_tile) sum = 0;
+    }
     if constexpr (!kBlocks) WaitForCopies<0>();  // of the thread's own
     __syncthreads();
     work.Finish(shared, tile);
