@@ -68,8 +68,8 @@ class Oracle {
 
  private:
   Near Sum(int64_t m, int64_t n) const {
-    const auto [value, magnitude, cut] = product_.At(m, n);
-    return {value, 1e-6 * magnitude + cut};
+    const Fp8Element sum = product_.At(m, n);
+    return {sum.value, 1e-6 * sum.magnitude + sum.cut};
   }
 
   const Fp8GateUpCase& case_;

@@ -14,8 +14,8 @@ struct Fp8GemmCase {
 // Each side of every edge: one and several blocks of 128 inputs and outputs, the last short; each
 // width of the kernels for few tokens, tiles that one and up to eight blocks of a grid cut; one and
 // several tiles of the kernel for many, rows and columns short of them, an odd number of rows of
-// tiles; rows off 16 bytes, which only the plain kernel takes; scales off
-// 16 bytes, which mma.sync takes, and a single row of them, which every kernel does.
+// tiles; rows off 16 bytes, which only the plain kernel takes; scales off 16 bytes, which mma.sync
+// and for few tokens skinny take, and a single row of them, which every kernel does.
 inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {0, 128, 8, 0, 0},      {1, 16, 8, 0, 3},       {3, 128, 128, 0, 1},    {5, 130, 129, 14, 3},
     {8, 1024, 264, 0, 0},   {8, 6400, 136, 0, 0},   {16, 2048, 200, 16, 0}, {17, 272, 333, 0, 3},
@@ -24,7 +24,7 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},     {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
     {130, 656, 264, 0, 0},  {3, 2048, 4104, 16, 1}, {33, 2064, 56, 0, 3},   {33, 4112, 24, 16, 3},
     {61, 144, 130, 0, 3},   {40, 1040, 72, 0, 0},   {9, 128, 72, 0, 0},     {37, 128, 72, 0, 0},
-    {69, 128, 72, 0, 0},    {130, 128, 72, 0, 0}};
+    {69, 128, 72, 0, 0},    {130, 128, 72, 0, 0},   {3, 256, 128, 0, 2},    {5, 1152, 264, 16, 2}};
 
 // Each way that the kernel with rings cuts a product on 132 multiprocessors: one tile a block of
 // 16, 32 and 48 rows, of short rows and long; several tiles a block, of which some blocks have one
@@ -37,9 +37,9 @@ inline constexpr Fp8GemmCase kFp8GemmRingCases[] = {
 
 // With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
 inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {
-    {3, 130, 9, 0, 0},     {8, 1024, 264, 0, 0},  {5, 128, 129, 16, 3},
-    {50, 640, 130, 0, 2},  {61, 1040, 33, 0, 3},  {100, 1040, 64, 16, 0},
-    {132, 144, 264, 8, 0}, {260, 272, 520, 0, 0}, {129, 256, 333, 0, 3}};
+    {3, 130, 9, 0, 0},     {8, 1024, 264, 0, 0},   {5, 128, 129, 16, 3},   {50, 640, 130, 0, 2},
+    {61, 1040, 33, 0, 3},  {100, 1040, 64, 16, 0}, {132, 144, 264, 16, 0}, {260, 272, 520, 0, 0},
+    {129, 256, 333, 0, 3}, {3, 256, 128, 0, 2},    {5, 1152, 264, 16, 2}};
 
 // Of DeepSeek-V3, the ones that FP8 products are compared at.
 struct Fp8GemmServed {

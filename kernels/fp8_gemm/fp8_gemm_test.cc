@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/fp8_gemm/fp8_gemm_cases.h"
 #include "kernels/fp8_gemm/fp8_gemm_impl.h"
+#include "kernels/fp8_gemm/test_tensors.h"
 #include "kernels/testing/fp8_operands.h"
 #include "kernels/testing/fp8_sum.h"
 #include "kernels/testing/guarded_tensor.h"
@@ -22,48 +23,6 @@ namespace {
 using Values = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-constexpr Fp8Units kUnits[] = {Fp8Units::kBlocks, Fp8Units::kTokensAndOutputs,
-                               Fp8Units::kTokensAndAll, Fp8Units::kAllAndOutputs, Fp8Units::kAll};
-
-struct Tensors : Fp8Operands {
-  Tensors(Device& device, const Fp8GemmCase& c, Fp8Units of, DType y_dtype)
-      : Fp8Operands(device, {c.tokens, c.inputs, c.outputs, c.padding, c.scale_padding}, of, 0.001,
-                    0.01),
-        y(device, y_dtype, {c.tokens, c.outputs}, c.padding),
-        flags(device, DType::kI32, {Fp8GemmFlags(device).value()}) {
-    flags.SetAll(0);
-  }
-
-  Fp8GemmArgs Args() const {
-    return {.x = x.view(),
-            .x_scale = x_scale.view(),
-            .weight = weight.view(),
-            .weight_scale = weight_scale.view(),
-            .y = y.view(),
-            .flags = flags.view(),
-            .scales = blocks() ? Fp8GemmScales::kBlocks : Fp8GemmScales::kVectors};
-  }
-
-  void ExpectGuardsIntact() const {
-    Fp8Operands::ExpectGuardsIntact();
-    EXPECT_TRUE(y.GuardsIntact());
-    EXPECT_TRUE(flags.GuardsIntact());
-  }
-
-  GuardedTensor y, flags;
-};
-
-// Every `step`-th of all outputs. `cuts`: as of Fp8Product.
-Fp8Sums Want(const Tensors& t, bool cuts, int64_t step = 1) {
-  const Fp8Product product(t, cuts);
-  Fp8Sums sums;
-  for (int64_t i = 0; i < t.shape.tokens * t.shape.outputs; i += step) {
-    const auto [value, magnitude, cut] = product.At(i / t.shape.outputs, i % t.shape.outputs);
-    sums.Add(value, magnitude, cut);
-  }
-  return sums;
-}
-
 class Fp8GemmTest : public OpTest {
  protected:
   bool gpu() { return device().type() == DeviceType::kCuda; }
@@ -71,19 +30,19 @@ class Fp8GemmTest : public OpTest {
 
 TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
   for (const Fp8GemmCase& c : kFp8GemmCases) {
-    for (Fp8Units units : kUnits) {
+    for (Fp8Units units : kFp8AllUnits) {
       for (DType dtype : {DType::kF32, DType::kBF16}) {
         const bool large = c.tokens * c.inputs * c.outputs > 4'000'000;
         if (large && (units != Fp8Units::kBlocks || dtype == DType::kF32)) continue;
         SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
                      std::to_string(c.outputs) + " units " +
                      std::to_string(static_cast<int>(units)));
-        Tensors t(device(), c, units, dtype);
+        Fp8GemmTensors t(device(), c, units, dtype);
         for (int run = 0; run < 2; ++run) {
           t.y.SetAll(kNan);
           ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
         }
-        ExpectFp8Close(t.y.Get(), Want(t, gpu()), dtype);
+        ExpectFp8Close(t.y.Get(), WantFp8Gemm(t, gpu()), dtype);
         t.ExpectGuardsIntact();
         EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
       }
@@ -94,202 +53,17 @@ TEST_P(Fp8GemmTest, AgreesWithTheDefinition) {
 // What the tile kernel does with scales of vectors and with f32, on few of its tiles.
 TEST_P(Fp8GemmTest, ManyTokensInAllUnits) {
   const Fp8GemmCase c = {132, 144, 264, 0, 0};
-  for (Fp8Units units : kUnits) {
-    Tensors t(device(), c, units, DType::kF32);
+  for (Fp8Units units : kFp8AllUnits) {
+    Fp8GemmTensors t(device(), c, units, DType::kF32);
     ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
-    ExpectFp8Close(t.y.Get(), Want(t, gpu()), DType::kF32);
+    ExpectFp8Close(t.y.Get(), WantFp8Gemm(t, gpu()), DType::kF32);
     t.ExpectGuardsIntact();
-  }
-}
-
-constexpr int64_t kStep = 1009;
-
-// Every kStep-th of y, and twice the same bits.
-void ExpectSome(const OpContext& ctx, Tensors& t, const Fp8GemmArgs& args, const Fp8Sums& want) {
-  std::vector<uint8_t> first;
-  for (int run = 0; run < 2; ++run) {
-    t.y.SetAll(kNan);
-    ASSERT_EQ(Fp8Gemm(ctx, args), absl::OkStatus());
-    if (run == 0) first = t.y.GetBytes();
-  }
-  EXPECT_EQ(t.y.GetBytes(), first);
-  const Values y = t.y.Get();
-  EXPECT_TRUE(std::none_of(y.begin(), y.end(), [](double value) { return std::isnan(value); }));
-  Values some;
-  for (size_t i = 0; i < y.size(); i += kStep) some.push_back(y[i]);
-  ExpectFp8Close(some, want, args.y.dtype);
-  t.ExpectGuardsIntact();
-}
-
-// Products small enough for the other tests fit narrow tiles better.
-TEST_P(Fp8GemmTest, WideTiles) {
-  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  Tensors t(device(), {129, 272, 16776, 0, 3}, Fp8Units::kBlocks, DType::kBF16);
-  EXPECT_FALSE(CutFp8GemmTiles(t.Args(), 132).narrow);
-  ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
-}
-
-// Blocks with several tiles, the last of which they share or not.
-TEST_P(Fp8GemmTest, SeveralTilesABlock) {
-  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  const auto expect = [&](const Fp8GemmCase& c, int32_t splits, int32_t own) {
-    SCOPED_TRACE(std::to_string(c.outputs));
-    Tensors t(device(), c, Fp8Units::kBlocks, DType::kBF16);
-    const Fp8GemmGroups g = GroupFp8Gemm(t.Args(), 132);
-    EXPECT_TRUE(g.wide);
-    EXPECT_EQ(g.own, own);
-    EXPECT_EQ(g.splits, splits);
-    ExpectSome(ctx(), t, t.Args(), Want(t, gpu(), kStep));
-  };
-  expect({33, 16, 18000, 0, 3}, 1, 1);
-  expect({36, 16, 18009, 0, 0}, 1, 1);
-  expect({36, 1024, 24440, 0, 0}, 2, 1);
-  expect({35, 144, 54010, 0, 1}, 1, 3);
-}
-
-// y of the tile kernel where blocks have several tiles.
-enum class Tiled : uint8_t { kPlain, kF32, kVectors, kResidual };
-
-void ExpectTiled(const OpContext& ctx, Device& device, const Fp8GemmCase& c, Tiled tiled) {
-  const DType dtype = tiled == Tiled::kF32 ? DType::kF32 : DType::kBF16;
-  const Fp8Units units = tiled == Tiled::kVectors ? Fp8Units::kTokensAndOutputs : Fp8Units::kBlocks;
-  Tensors t(device, c, units, dtype);
-  GuardedTensor residual(device, DType::kF32, {c.tokens, c.outputs});
-  Fp8GemmArgs args = t.Args();
-  Fp8Sums want = Want(t, true, kStep);
-  if (tiled == Tiled::kResidual) {
-    TestRng rng(5);
-    residual.SetNormal(rng, 2000);
-    args.residual = residual.view();
-    const Values r = residual.Get();
-    for (size_t i = 0; i < want.value.size(); ++i) {
-      want.value[i] += r[i * kStep];
-      want.magnitude[i] += std::abs(r[i * kStep]);
-    }
-  }
-  ExpectSome(ctx, t, args, want);
-}
-
-// A tile's last sums are stored while those of the block's next tile are made.
-TEST_P(Fp8GemmTest, BlocksWithSeveralTiles) {
-  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  // Wide, narrow, and of two widths, with tokens and outputs short of tiles; of one stage.
-  constexpr Fp8GemmCase kCases[] = {{513, 272, 10248, 0, 3},
-                                    {520, 144, 13896, 16, 0},
-                                    {774, 1040, 4616, 0, 2},
-                                    {513, 128, 10248, 0, 3}};
-  for (const Fp8GemmCase& c : kCases) {
-    for (Tiled tiled : {Tiled::kPlain, Tiled::kF32, Tiled::kVectors, Tiled::kResidual}) {
-      SCOPED_TRACE(std::to_string(c.inputs) + " x " + std::to_string(c.outputs) + " as " +
-                   std::to_string(static_cast<int>(tiled)));
-      ExpectTiled(ctx(), device(), c, tiled);
-    }
-  }
-}
-
-// On this GPU the path leaves mma.sync what others take it for; so it is called by name.
-TEST_P(Fp8GemmTest, MmaAgreesWithTheDefinition) {
-  if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  for (const Fp8GemmCase& c : kFp8GemmCases) {
-    for (Fp8Units units : kUnits) {
-      Tensors t(device(), c, units, DType::kBF16);
-      const bool large = c.tokens * c.inputs * c.outputs > 4'000'000;
-      const bool takes = c.tokens > 0 && c.padding % 16 == 0 && c.inputs % 16 == 0;
-      if (!takes || (large && units != Fp8Units::kBlocks)) continue;
-      SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
-                   std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
-      t.y.SetAll(kNan);
-      ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kMma, ctx(), t.Args()), absl::OkStatus());
-      ExpectFp8Close(t.y.Get(), Want(t, gpu()), DType::kBF16);
-      t.ExpectGuardsIntact();
-    }
-  }
-}
-
-// By name, as the path takes others for most scales of blocks.
-TEST_P(Fp8GemmTest, RingsAgreeWithTheDefinition) {
-  const auto properties = device().Properties();
-  ASSERT_TRUE(properties.ok());
-  if (!gpu() || properties->compute_capability != 90) GTEST_SKIP() << "a kernel of sm_90";
-  for (const Fp8GemmCase& c : kFp8GemmRingCases) {
-    for (Fp8Units units : kUnits) {
-      const int64_t size = c.inputs * c.outputs;
-      if (size > 2'000'000 && units != Fp8Units::kBlocks && units != Fp8Units::kTokensAndOutputs) {
-        continue;
-      }
-      if (size > 20'000'000 && units != Fp8Units::kBlocks) continue;
-      SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
-                   std::to_string(c.outputs) + " units " + std::to_string(static_cast<int>(units)));
-      Tensors t(device(), c, units, DType::kF32);
-      std::vector<uint8_t> once;
-      for (int run = 0; run < 3; ++run) {
-        t.y.SetAll(kNan);
-        ASSERT_EQ(Fp8GemmCudaBy(Fp8GemmKernel::kRing, ctx(), t.Args()), absl::OkStatus());
-        if (run == 0) once = t.y.GetBytes();
-        EXPECT_EQ(t.y.GetBytes(), once);
-      }
-      const int64_t step = c.tokens * size / 1'000'000 + 1;
-      const Values y = t.y.Get();
-      EXPECT_TRUE(std::none_of(y.begin(), y.end(), [](double value) { return std::isnan(value); }));
-      Values some;
-      for (size_t i = 0; i < y.size(); i += static_cast<size_t>(step)) some.push_back(y[i]);
-      ExpectFp8Close(some, Want(t, gpu(), step), DType::kF32);
-      t.ExpectGuardsIntact();
-    }
-  }
-}
-
-// What is added to the sums, and how y lies.
-struct Addends {
-  bool bias, residual;
-  DType bias_dtype, residual_dtype, y;
-  bool in_place;  // y is the residual
-};
-constexpr Addends kAddends[] = {
-    {true, false, DType::kF32, DType::kF32, DType::kBF16, false},
-    {false, true, DType::kF32, DType::kBF16, DType::kBF16, true},
-    {true, true, DType::kBF16, DType::kBF16, DType::kBF16, false},
-    {true, true, DType::kBF16, DType::kF32, DType::kF32, true},
-};
-
-TEST_P(Fp8GemmTest, AddsBiasAndResidual) {
-  for (const Fp8GemmCase& c : kFp8GemmAddendCases) {
-    for (Fp8Units units : {Fp8Units::kBlocks, Fp8Units::kTokensAndOutputs}) {
-      Tensors plain(device(), c, units, DType::kF32);
-      const Fp8Sums products = Want(plain, gpu());
-      for (const Addends& a : kAddends) {
-        SCOPED_TRACE(std::to_string(c.tokens) + " x " + std::to_string(c.inputs) + " x " +
-                     std::to_string(c.outputs) + " addends " + std::to_string(&a - kAddends));
-        Tensors t(device(), c, units, a.y);
-        GuardedTensor bias(device(), a.bias_dtype, {c.outputs});
-        GuardedTensor residual(device(), a.residual_dtype, {c.tokens, c.outputs}, c.padding);
-        TestRng rng(3);
-        bias.SetNormal(rng, 2000);
-        residual.SetNormal(rng, 2000);
-        Fp8Sums sums = products;
-        const Values b = bias.Get(), r = residual.Get();
-        for (size_t i = 0; i < sums.value.size(); ++i) {
-          const double added = (a.bias ? b[i % b.size()] : 0) + (a.residual ? r[i] : 0);
-          sums.value[i] += added;
-          sums.magnitude[i] += std::abs(added);
-        }
-        Fp8GemmArgs args = t.Args();
-        if (a.bias) args.bias = bias.view();
-        if (a.residual) args.residual = residual.view();
-        if (a.in_place) args.y = residual.view();
-        ASSERT_EQ(Fp8Gemm(ctx(), args), absl::OkStatus());
-        ExpectFp8Close(a.in_place ? residual.Get() : t.y.Get(), sums, a.y);
-        t.ExpectGuardsIntact();
-        EXPECT_TRUE(bias.GuardsIntact());
-        EXPECT_TRUE(residual.GuardsIntact());
-      }
-    }
   }
 }
 
 TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
   for (const Fp8GemmCase& c : {Fp8GemmCase{8, 6400, 136, 0, 0}, Fp8GemmCase{260, 528, 520, 0, 0}}) {
-    Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
+    Fp8GemmTensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
     ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
     const std::vector<uint8_t> first = t.y.GetBytes();
     t.y.SetAll(kNan);
@@ -298,41 +72,16 @@ TEST_P(Fp8GemmTest, TwoRunsAgreeBitForBit) {
   }
 }
 
-// A long sum of equal products is exact in blocks of 128, so all that is lost is lost between them.
-TEST_P(Fp8GemmTest, ErrorDoesNotGrowWithInputs) {
-  for (int64_t tokens : {int64_t{2}, int64_t{132}}) {
-    const Fp8GemmCase c = {tokens, 32768, 8, 0, 2};
-    Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
-    t.x.SetAll(0x38);       // 1
-    t.weight.SetAll(0x39);  // 1.125
-    t.x_scale.SetAll(1);
-    t.weight_scale.SetAll(1);
-    ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
-    EXPECT_EQ(t.y.Get(), Values(static_cast<size_t>(tokens * 8), 32768 * 1.125));
-  }
-}
-
-TEST_P(Fp8GemmTest, NanStaysWhereItIs) {
-  const Fp8GemmCase c = {3, 256, 16, 0, 1};
-  Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
-  Values codes = t.x.Get();
-  codes[256 + 200] = 0x7f;
-  t.x.Set(codes);
-  ASSERT_TRUE(Fp8Gemm(ctx(), t.Args()).ok());
-  const Values y = t.y.Get();
-  for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 16 == 1) << i;
-}
-
 TEST_P(Fp8GemmTest, NoInputsGiveZeros) {
   const Fp8GemmCase c = {3, 0, 5, 0, 0};
-  Tensors t(device(), c, Fp8Units::kTokensAndOutputs, DType::kF32);
+  Fp8GemmTensors t(device(), c, Fp8Units::kTokensAndOutputs, DType::kF32);
   ASSERT_EQ(Fp8Gemm(ctx(), t.Args()), absl::OkStatus());
   EXPECT_EQ(t.y.Get(), Values(15, 0.0));
 }
 
 TEST_P(Fp8GemmTest, RefusesWhatDoesNotFit) {
   const Fp8GemmCase c = {3, 130, 9, 0, 0};
-  const Tensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
+  const Fp8GemmTensors t(device(), c, Fp8Units::kBlocks, DType::kF32);
   Fp8GemmArgs args = t.Args();
   args.weight = args.weight.Cols(0, 129);
   EXPECT_EQ(Fp8Gemm(ctx(), args).message(), "Fp8Gemm: weight.dim(1) = 129, want 130");

@@ -128,10 +128,10 @@ Fp8Sums Oracle(const Tensors& t, const Case& c, bool cuts) {
     const int64_t group = t.layout.GroupOf(m);
     for (int64_t n = 0; n < c.outputs; ++n) {
       if (group < 0) {
-        sums.Add(kCanary, 0, 0);
+        sums.push_back({.value = kCanary});
         continue;
       }
-      double value = 0, magnitude = 0, cut = 0;
+      Fp8Element element;
       for (int64_t b = 0; b < t.depth; ++b) {
         Fp8BlockSum sum(cuts);
         for (int64_t k = b * 128; k < std::min(b * 128 + 128, c.inputs); ++k) {
@@ -139,13 +139,10 @@ Fp8Sums Oracle(const Tensors& t, const Case& c, bool cuts) {
         }
         sum.EndGroup();
         const int64_t scale_row = group * ((c.outputs + 127) / 128) + n / 128;
-        const double scale =
-            At(x_scale, b * t.layout.total + m) * At(weight_scale, scale_row * t.depth + b);
-        value += sum.value() * scale;
-        magnitude += sum.magnitude() * scale;
-        cut += sum.cut() * scale;
+        element.Add(
+            sum, At(x_scale, b * t.layout.total + m) * At(weight_scale, scale_row * t.depth + b));
       }
-      sums.Add(value, magnitude, cut);
+      sums.push_back(element);
     }
   }
   return sums;
@@ -216,6 +213,65 @@ TEST_P(Fp8GroupedGemmTest, RowsDoNotDependOnOthers) {
         }
       }
     }
+  }
+}
+
+// Products of either sign, and of one, whose sums take the more bits the more inputs there are.
+TEST_P(Fp8GroupedGemmTest, ErrorDoesNotGrowWithInputs) {
+  const Case c = {3, {2, 66, 9}, 16384, 24, 0, 0, 0};
+  for (Fp8GroupedRows form : kForms) {
+    Tensors t(device(), c, form, DType::kF32);
+    for (bool one_sign : {false, true}) {
+      if (one_sign) {
+        for (GuardedTensor* codes : {&t.x, &t.weight}) {
+          Values values = codes->Get();
+          for (double& code : values) code = std::fmod(code, 128);
+          codes->Set(values);
+        }
+      }
+      const Fp8Sums expected = Oracle(t, c, gpu());
+      for (int64_t expected_rows : Expectations()) {
+        SCOPED_TRACE("expecting " + std::to_string(expected_rows));
+        t.y.SetAll(kCanary);
+        ASSERT_EQ(Fp8GroupedGemm(ctx(), t.Args(expected_rows)), absl::OkStatus());
+        if (one_sign) {
+          ExpectFp8Within(t.y.Get(), expected, DType::kF32);
+        } else {
+          ExpectFp8Close(t.y.Get(), expected, DType::kF32);
+        }
+      }
+    }
+  }
+}
+
+// Either NaN, in x and in a group's weight, reaches its row, its column of the group's rows, and
+// nothing else. Of rows on 16 bytes and off.
+TEST_P(Fp8GroupedGemmTest, NanStaysWhereItIs) {
+  const auto expect = [&](const Case& c, Fp8GroupedRows form, double of_x, double of_weight) {
+    constexpr int64_t kGroup = 2, kOutput = 129;
+    Tensors t(device(), c, form, DType::kF32);
+    const int64_t row = t.layout.end[1] - 1;
+    Values x = t.x.Get(), weight = t.weight.Get();
+    x[static_cast<size_t>(row * c.inputs + 200)] = of_x;
+    weight[static_cast<size_t>((kGroup * c.outputs + kOutput) * c.inputs + 383)] = of_weight;
+    t.x.Set(x);
+    t.weight.Set(weight);
+    for (int64_t expected_rows : Expectations()) {
+      SCOPED_TRACE("expecting " + std::to_string(expected_rows));
+      t.y.SetAll(kCanary);
+      ASSERT_EQ(Fp8GroupedGemm(ctx(), t.Args(expected_rows)), absl::OkStatus());
+      const Values y = t.y.Get();
+      for (int64_t i = 0; i < t.y.size(); ++i) {
+        const int64_t m = i / c.outputs;
+        const bool nan = m == row || (t.layout.GroupOf(m) == kGroup && i % c.outputs == kOutput);
+        ASSERT_EQ(std::isnan(At(y, i)), nan) << i;
+      }
+    }
+  };
+  for (Fp8GroupedRows form : kForms) {
+    expect({4, {3, 9, 70, 2}, 384, 136, 1, 0, 0}, form, 0x7f, 0xff);
+    expect({4, {3, 9, 70, 2}, 384, 136, 1, 0, 0}, form, 0xff, 0x7f);
+    expect({4, {3, 9, 70, 2}, 384, 136, 1, 1, 0}, form, 0x7f, 0x7f);
   }
 }
 

@@ -46,40 +46,37 @@ void Fp8Operands::ExpectGuardsIntact() const {
   }
 }
 
+int64_t Fp8Operands::XScaleAt(int64_t token, int64_t input) const {
+  if (blocks()) return input / 128 * shape.tokens + token;
+  return x_scale.size() == 1 ? 0 : token;
+}
+
+int64_t Fp8Operands::WeightScaleAt(int64_t output, int64_t input) const {
+  if (blocks()) return output / 128 * Blocks(shape.inputs) + input / 128;
+  return weight_scale.size() == 1 ? 0 : output;
+}
+
 Fp8Product::Fp8Product(const Fp8Operands& operands, bool cuts)
-    : shape_(operands.shape),
-      blocks_(operands.blocks()),
+    : operands_(operands),
       cuts_(cuts),
       x_(DecodeE4M3(operands.x.Get())),
       weight_(DecodeE4M3(operands.weight.Get())),
       x_scale_(operands.x_scale.Get()),
       weight_scale_(operands.weight_scale.Get()) {}
 
-Fp8Product::Element Fp8Product::At(int64_t token, int64_t output) const {
-  Element element;
-  for (int64_t begin = 0; begin < shape_.inputs; begin += 128) {
+Fp8Element Fp8Product::At(int64_t token, int64_t output) const {
+  const int64_t inputs = operands_.shape.inputs;
+  Fp8Element element;
+  for (int64_t begin = 0; begin < inputs; begin += 128) {
     Fp8BlockSum sum(cuts_);
-    for (int64_t k = begin; k < std::min(begin + 128, shape_.inputs); ++k) {
-      sum.Add(ValueAt(x_, token * shape_.inputs + k) *
-              ValueAt(weight_, output * shape_.inputs + k));
+    for (int64_t k = begin; k < std::min(begin + 128, inputs); ++k) {
+      sum.Add(ValueAt(x_, token * inputs + k) * ValueAt(weight_, output * inputs + k));
     }
     sum.EndGroup();
-    const double scale = Scale(token, output, begin);
-    element.value += sum.value() * scale;
-    element.magnitude += sum.magnitude() * scale;
-    element.cut += sum.cut() * scale;
+    element.Add(sum, ValueAt(x_scale_, operands_.XScaleAt(token, begin)) *
+                         ValueAt(weight_scale_, operands_.WeightScaleAt(output, begin)));
   }
   return element;
-}
-
-double Fp8Product::Scale(int64_t token, int64_t output, int64_t input) const {
-  int64_t of_x = x_scale_.size() == 1 ? 0 : token;
-  int64_t of_weight = weight_scale_.size() == 1 ? 0 : output;
-  if (blocks_) {
-    of_x = input / 128 * shape_.tokens + token;
-    of_weight = output / 128 * Blocks(shape_.inputs) + input / 128;
-  }
-  return ValueAt(x_scale_, of_x) * ValueAt(weight_scale_, of_weight);
 }
 
 }  // namespace millrace

@@ -27,6 +27,9 @@ struct Fp8Operands {
   Fp8Operands(Device& device, const Fp8Shape& shape, Fp8Units units, double least, double most);
 
   bool blocks() const { return units == Fp8Units::kBlocks; }
+  // Where in x_scale and weight_scale the scale of an element lies.
+  int64_t XScaleAt(int64_t token, int64_t input) const;
+  int64_t WeightScaleAt(int64_t output, int64_t input) const;
   void ExpectGuardsIntact() const;
 
   Fp8Shape shape;
@@ -40,23 +43,17 @@ inline double Fp8UnitSum(int64_t inputs) {
   return 1 / (3600 * std::sqrt(static_cast<double>(inputs)));
 }
 
-// The product of the codes and scales as they are now.
+// The product of the codes and scales as they are now. Borrows the operands.
 class Fp8Product {
  public:
-  // `cuts`: whether Element::cut is wanted; it takes longer than the rest.
+  // `cuts`: as of Fp8BlockSum.
   Fp8Product(const Fp8Operands& operands, bool cuts);
 
-  // By the formula, the sum of the products' absolute values, and what tensor cores may cut off.
-  struct Element {
-    double value = 0, magnitude = 0, cut = 0;
-  };
-  Element At(int64_t token, int64_t output) const;
+  Fp8Element At(int64_t token, int64_t output) const;
 
  private:
-  double Scale(int64_t token, int64_t output, int64_t input) const;
-
-  Fp8Shape shape_;
-  bool blocks_, cuts_;
+  const Fp8Operands& operands_;
+  bool cuts_;
   std::vector<double> x_, weight_, x_scale_, weight_scale_;
 };
 

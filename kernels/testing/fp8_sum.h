@@ -44,7 +44,7 @@ inline void SetCodes(GuardedTensor& t, TestRng& rng) {
 // A product's sum of 128 inputs, which one scale multiplies.
 class Fp8BlockSum {
  public:
-  // `cuts`: whether cut() is wanted; it takes longer than the rest.
+  // `cuts`: whether cut() and spread() are wanted; they take longer than the rest.
   explicit Fp8BlockSum(bool cuts) : cuts_(cuts) {}
 
   void Add(double product) {
@@ -54,13 +54,18 @@ class Fp8BlockSum {
   }
   // After the last Add().
   void EndGroup() {
-    if (cuts_) cut_ += CutLoss();
+    if (cuts_) {
+      const double loss = CutLoss();
+      cut_ += loss;
+      spread_ += loss * loss;
+    }
     for (size_t i = 0; i < count_; ++i) value_ += group_[i];
     count_ = 0;
   }
   double value() const { return value_; }
   double magnitude() const { return magnitude_; }  // the sum of absolute values
   double cut() const { return cut_; }              // what tensor cores may cut off in all
+  double spread() const { return spread_; }        // the sum of squares of what that is each time
 
  private:
   // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
@@ -83,31 +88,60 @@ class Fp8BlockSum {
   bool cuts_;
   std::array<double, 32> group_ = {};
   size_t count_ = 0;
-  double value_ = 0, magnitude_ = 0, cut_ = 0;
+  double value_ = 0, magnitude_ = 0, cut_ = 0, spread_ = 0;
 };
 
-// Elements of a product: by the formula, the sums of the products' absolute values, and what the
-// tensor cores may have cut off.
-struct Fp8Sums {
-  std::vector<double> value, magnitude, cut;
+// An element of a product: by the formula, the sum of the products' absolute values, the most that
+// tensor cores may cut off, and the square of what that adds up to where products have either sign.
+struct Fp8Element {
+  double value = 0, magnitude = 0, cut = 0, spread = 0;
 
-  void Add(double v, double m, double c) {
-    value.push_back(v);
-    magnitude.push_back(m);
-    cut.push_back(c);
+  void Add(const Fp8BlockSum& sum, double scale) {
+    value += sum.value() * scale;
+    magnitude += sum.magnitude() * scale;
+    cut += sum.cut() * scale;
+    spread += sum.spread() * scale * scale;
+  }
+  // What is added after the product.
+  void Add(double addend) {
+    value += addend;
+    magnitude += std::abs(addend);
   }
 };
+using Fp8Sums = std::vector<Fp8Element>;
 
-// Sums of 128 and of the blocks in f32 lose 2^-24 of the magnitude a step, in practice a few of
-// them in all.
-inline void ExpectFp8Close(const std::vector<double>& actual, const Fp8Sums& expected, DType y) {
-  ASSERT_EQ(actual.size(), expected.value.size());
-  const double rounding = y == DType::kBF16 ? 1.0 / 256 : 0;
+// Of a result that is rounded once, to the nearest.
+inline double Fp8ResultRounding(DType y) { return y == DType::kBF16 ? 1.001 / 256 : 0; }
+
+// Whether no element is farther off than it may be. Sums of 128 and of the blocks in f32 lose 2^-24
+// of the magnitude a step, in practice a few of them in all.
+inline void ExpectFp8Within(const std::vector<double>& actual, const Fp8Sums& expected, DType y) {
+  ASSERT_EQ(actual.size(), expected.size());
+  const double rounding = Fp8ResultRounding(y);
   for (size_t i = 0; i < actual.size(); ++i) {
-    const double tolerance =
-        1e-6 * expected.magnitude[i] + expected.cut[i] + rounding * std::abs(expected.value[i]);
-    ASSERT_NEAR(actual[i], expected.value[i], tolerance) << "element " << i;
+    const Fp8Element& e = expected[i];
+    const double off = 1e-6 * e.magnitude + e.cut;
+    ASSERT_NEAR(actual[i], e.value, off + rounding * (std::abs(e.value) + off)) << "element " << i;
   }
+}
+
+// Also that they are no farther off together than errors of either sign are: the most that each
+// sum of 128 may lose, added up, leaves room for much that is wrong where there are many.
+// REQUIRES: products of either sign.
+inline void ExpectFp8Close(const std::vector<double>& actual, const Fp8Sums& expected, DType y) {
+  ExpectFp8Within(actual, expected, y);
+  constexpr size_t kEnough = 64;  // elements for a mean
+  if (::testing::Test::HasFatalFailure() || actual.size() < kEnough) return;
+  double squares = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const Fp8Element& e = expected[i];
+    const double f32 = 1e-6 * e.magnitude, rounding = Fp8ResultRounding(y) * e.value;
+    const double likely = e.spread + f32 * f32 + rounding * rounding;
+    const double off = actual[i] - e.value;
+    if (likely > 0) squares += off * off / likely;
+  }
+  // By each of the three alone it is some 0.1, 0.01 and 0.2.
+  EXPECT_LT(squares / static_cast<double>(actual.size()), 0.5);
 }
 
 }  // namespace millrace
