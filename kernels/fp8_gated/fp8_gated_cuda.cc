@@ -22,6 +22,11 @@ absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
   if (args.weight.dim(0) > kMax || args.weight.dim(1) > kMax) {
     return absl::UnimplementedError("Fp8Gated: a dimension above 2^30");
   }
+  const bool ring = device.compute_capability() == 90;
+  return Fp8GatedCudaBy(ring ? Fp8GatedKernel::kRing : Fp8GatedKernel::kSkinny, ctx, args);
+}
+
+absl::Status Fp8GatedCudaBy(Fp8GatedKernel kernel, const OpContext& ctx, const Fp8GatedArgs& args) {
   const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs({.x = args.x,
                                                             .x_scale = args.x_scale,
                                                             .weight = args.weight,
@@ -29,8 +34,9 @@ absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
                                                             .y = args.y,
                                                             .scales = args.scales});
   const cudaStream_t stream = ToCuda(ctx.stream);
-  const cudaError_t error = device.compute_capability() == 90
-                                ? LaunchFp8GatedRing(kernel_args, device.multiprocessors(), stream)
+  const int32_t multiprocessors = CudaDevice::Of(ctx.device).multiprocessors();
+  const cudaError_t error = kernel == Fp8GatedKernel::kRing
+                                ? LaunchFp8GatedRing(kernel_args, multiprocessors, stream)
                                 : LaunchFp8Gated(kernel_args, stream);
   return CudaStatus(error, "Fp8Gated");
 }

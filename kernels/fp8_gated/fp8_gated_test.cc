@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/fp8_gated/fp8_gated_impl.h"
 #include "kernels/testing/fp8_operands.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -67,32 +68,51 @@ class Fp8GatedTest : public OpTest {
     const auto covers = Fp8GatedCovers(device(), 128, 16);
     return covers.ok() && *covers;
   }
+
+  template <typename Run>
+  void ExpectFormula(const Case& c, bool blocks, Run run) {
+    SCOPED_TRACE(testing::Message() << c.tokens << " x " << c.inputs << " x " << c.outputs
+                                    << (blocks ? " blocks" : " vectors"));
+    Tensors t(device(), c, blocks);
+    ASSERT_EQ(run(t.Args()), absl::OkStatus());
+    const Oracle oracle(t, c);
+    const Values y = t.y.Get();
+    for (int64_t m = 0; m < c.tokens; ++m) {
+      for (int64_t i = 0; i < c.outputs; ++i) {
+        const double want = oracle.Value(m, i);
+        // Products are exact in f16 pairs, sums in f32 of some units.
+        ASSERT_NEAR(y[static_cast<size_t>(m * c.outputs + i)], want,
+                    2e-4 + std::abs(want) / 256 * 1.01)
+            << m << ", " << i;
+      }
+    }
+    t.ExpectGuardsIntact();
+    EXPECT_TRUE(t.y.GuardsIntact());
+    const std::vector<uint8_t> once = t.y.GetBytes();
+    t.y.SetAll(0);
+    ASSERT_EQ(run(t.Args()), absl::OkStatus());
+    EXPECT_EQ(t.y.GetBytes(), once);
+  }
 };
 
 TEST_P(Fp8GatedTest, MatchesTheFormula) {
   if (!covered()) GTEST_SKIP() << "no kernel for this device";
   for (const Case& c : kCases) {
     for (bool blocks : {false, true}) {
-      SCOPED_TRACE(testing::Message() << c.tokens << " x " << c.inputs << " x " << c.outputs
-                                      << (blocks ? " blocks" : " vectors"));
-      const Tensors t(device(), c, blocks);
-      ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
-      const Oracle oracle(t, c);
-      const Values y = t.y.Get();
-      for (int64_t m = 0; m < c.tokens; ++m) {
-        for (int64_t i = 0; i < c.outputs; ++i) {
-          const double want = oracle.Value(m, i);
-          // Products are exact in f16 pairs, sums in f32 of some units.
-          ASSERT_NEAR(y[static_cast<size_t>(m * c.outputs + i)], want,
-                      2e-4 + std::abs(want) / 256 * 1.01)
-              << m << ", " << i;
-        }
-      }
-      t.ExpectGuardsIntact();
-      EXPECT_TRUE(t.y.GuardsIntact());
-      const std::vector<uint8_t> once = t.y.GetBytes();
-      ASSERT_EQ(Fp8Gated(ctx(), t.Args()), absl::OkStatus());
-      EXPECT_EQ(t.y.GetBytes(), once);
+      ExpectFormula(c, blocks, [&](const Fp8GatedArgs& args) { return Fp8Gated(ctx(), args); });
+    }
+  }
+}
+
+// By name, as the path takes rings on Hopper.
+TEST_P(Fp8GatedTest, SkinnyMatchesTheFormula) {
+  if (!covered()) GTEST_SKIP() << "no kernel for this device";
+  for (const Case& c : kCases) {
+    if (c.tokens == 0) continue;
+    for (bool blocks : {false, true}) {
+      ExpectFormula(c, blocks, [&](const Fp8GatedArgs& args) {
+        return Fp8GatedCudaBy(Fp8GatedKernel::kSkinny, ctx(), args);
+      });
     }
   }
 }
