@@ -147,6 +147,7 @@ TEST(ChooseFp8GemmTest, ByTokensAlignmentAndDevice) {
   EXPECT_EQ(ChooseFp8Gemm(one_scale_row, 90), Fp8GemmKernel::kTiles);
 }
 
+// Of fp8_gemm_kernels_test.cc.
 TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
   const auto cut = [](int64_t tokens, int64_t inputs, int64_t outputs) {
     const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, inputs, outputs), 132);
@@ -155,6 +156,9 @@ TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
   EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, false));
   EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, false));
   EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, true));
+  EXPECT_EQ(cut(2200, 144, 2120), std::make_pair(true, false));
+  EXPECT_EQ(cut(3000, 144, 2120), std::make_pair(false, false));
+  EXPECT_EQ(cut(2316, 1040, 1544), std::make_pair(true, true));
   // Mixed where y allows, and else wide.
   EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, true));
 }
