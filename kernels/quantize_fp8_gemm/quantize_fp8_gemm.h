@@ -31,9 +31,13 @@ absl::StatusOr<bool> QuantizeFp8GemmCovers(Device& device, int64_t inputs, int64
 
 // y of Fp8Gemm(), scales of vectors, from the codes and the scale that Quantize() makes of x as a
 // token with an f32 scale.
-// InvalidArgument: operands that do not fit together. Unimplemented: several tokens, a device, a
-// number of inputs or more outputs than Covers() says, or rows off 16 bytes. Worker thread.
+// InvalidArgument: operands that do not fit together. ResourceExhausted: workspace below
+// QuantizeFp8GemmWorkspaceBytes. Unimplemented: several tokens, a number of inputs that Covers()
+// does not name, and of GPUs another one, more outputs or rows off 16 bytes. Worker thread.
 absl::Status QuantizeFp8Gemm(const OpContext& ctx, const QuantizeFp8GemmArgs& args);
+
+// Workspace that calls with at most so many inputs need on this device.
+absl::StatusOr<int64_t> QuantizeFp8GemmWorkspaceBytes(Device& device, int64_t max_inputs);
 
 }  // namespace millrace
 

@@ -16,6 +16,8 @@ inline constexpr int64_t kQuantizeFp8GemmTile = 32;
 // The product inside; x stands there as if it were codes already.
 Fp8GemmArgs ProductOf(const QuantizeFp8GemmArgs& args);
 
+// By Quantize and Fp8Gemm.
+absl::Status QuantizeFp8GemmCpu(const OpContext& ctx, const QuantizeFp8GemmArgs& args);
 absl::Status QuantizeFp8GemmCuda(const OpContext& ctx, const QuantizeFp8GemmArgs& args);
 
 }  // namespace millrace

@@ -61,9 +61,12 @@ struct Tensors : Fp8Operands {
 
 class QuantizeFp8GemmTest : public OpTest {
  protected:
+  // Whether the device has a row: not every GPU has.
   bool runs() {
     const Tensors t(device(), {128, 32, 0}, DType::kF32);
-    return QuantizeFp8Gemm(ctx(), t.Args(false)).ok();
+    const absl::Status status = QuantizeFp8Gemm(ctx(), t.Args(false));
+    EXPECT_TRUE(status.ok() || device().type() == DeviceType::kCuda) << status;
+    return status.ok();
   }
 
   void Check(const Case& c, DType dtype, bool with_bias, Fp8Units units) {
@@ -96,6 +99,9 @@ class QuantizeFp8GemmTest : public OpTest {
 TEST_P(QuantizeFp8GemmTest, MatchesTheFormula) {
   if (!runs()) GTEST_SKIP() << "no kernel for this device";
   for (const Case& c : kCases) {
+    // The CPU has no tiles that these shapes are for, and takes long.
+    const bool large = c.outputs * c.inputs > int64_t{1} << 20;
+    if (large && device().type() == DeviceType::kCpu) continue;
     Check(c, DType::kBF16, /*with_bias=*/false, Fp8Units::kTokensAndOutputs);
     Check(c, DType::kF32, /*with_bias=*/true, Fp8Units::kTokensAndOutputs);
   }
@@ -178,7 +184,9 @@ TEST_P(QuantizeFp8GemmTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code(2, 256, 64), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(code(1, 64, 64), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(code(1, 16384 + 128, 1), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(code(1, 128, 1 << 16), absl::StatusCode::kUnimplemented);
+  if (device().type() == DeviceType::kCuda) {
+    EXPECT_EQ(code(1, 128, 1 << 16), absl::StatusCode::kUnimplemented);
+  }
 }
 
 TEST_P(QuantizeFp8GemmTest, CoversOneTileOfEachMultiprocessor) {
@@ -190,7 +198,7 @@ TEST_P(QuantizeFp8GemmTest, CoversOneTileOfEachMultiprocessor) {
   EXPECT_FALSE(covers(16384 + 128, 4096));
   EXPECT_FALSE(covers(4096, 1 << 16));
   EXPECT_FALSE(covers(4096, 16));
-  if (!runs()) {
+  if (!runs() || device().type() == DeviceType::kCpu) {
     EXPECT_FALSE(covers(4096, 4096));
     return;
   }
