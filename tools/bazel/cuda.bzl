@@ -39,9 +39,11 @@ def _nvcc_object_impl(ctx):
     args.add_all(ctx.attr.copts)
     args.add_all(["-I.", "-I" + ctx.genfiles_dir.path])
     args.add_all(["-c", ctx.file.src, "-o", out])
-    ctx.actions.run(
-        executable = NVCC,
-        arguments = [args],
+    # nvcc names its temporary files by its process id, which is the same in every sandbox, and Bazel
+    # makes TMPDIR /tmp, which two builds share: one took the other's files away.
+    ctx.actions.run_shell(
+        command = 'TMPDIR="$PWD" exec "$@"',
+        arguments = [NVCC, args],
         inputs = depset([ctx.file.src] + ctx.files.hdrs, transitive = [context.headers]),
         outputs = [out],
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
