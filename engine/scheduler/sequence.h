@@ -41,8 +41,7 @@ struct Sequence {
   }
   // Cached tokens have no logits, so these must be computed.
   bool needs_prompt_logits() const {
-    return output_size() == 0 &&
-           (request.sampling.num_prompt_logprobs >= 0 || !request.logits_positions.empty());
+    return output_size() == 0 && request.wants_prompt_logits();
   }
 };
 
