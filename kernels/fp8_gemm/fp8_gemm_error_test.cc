@@ -207,9 +207,9 @@ class Fp8GemmErrorTest : public OpTest {
       codes_off += to_codes * to_codes / (c.spread + f32 * f32 * o.square);
     }
     if (random_signs) {
-      // Errors spread evenly over half a step, whose bound is its number's of twice the size or
-      // less, have 0.4 of it.
-      EXPECT_LT(std::sqrt(originals_off / count), 0.55);
+      // Errors are spread evenly over half a step, and that is bound as if its number were the
+      // least with such a step: 0.4 of it in the mean, of the fewest outputs (16) at most 0.62.
+      EXPECT_LT(std::sqrt(originals_off / count), 0.75);
       EXPECT_LT(std::sqrt(codes_off / count), 1);
     }
     return {std::sqrt(of_originals / norm), std::sqrt(of_codes / norm)};
