@@ -328,12 +328,12 @@ TEST_F(Fp8WeightTest, QuantisedByTheRowsThatARankHolds) {
 
 // The products of codes and their own scales, where two parts of one matrix lie between others.
 TEST_F(Fp8WeightTest, WidenedHasTheScaleOfEachElement) {
-  AddBlocks("gate", 272, 160, 3);
-  AddBlocks("up", 272, 160, 7);
-  const std::vector<StoredPart> parts = {{"gate", 272, 160, {100, 130}, {20, 150}},
-                                         {"up", 272, 160, {100, 130}, {20, 150}},
-                                         {"gate", 272, 160, {250, 272}, {20, 150}},
-                                         {"up", 272, 160, {250, 272}, {20, 150}}};
+  AddBlocks("gate", 272, 300, 3);
+  AddBlocks("up", 272, 300, 7);
+  const std::vector<StoredPart> parts = {{"gate", 272, 300, {140, 150}, {130, 290}},
+                                         {"up", 272, 300, {140, 150}, {130, 290}},
+                                         {"gate", 272, 300, {250, 272}, {130, 290}},
+                                         {"up", 272, 300, {250, 272}, {130, 290}}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     WeightLoader loader(source_, *device_, 0, {});
     LoadContext ctx = {.weights = loader, .weight_dtype = dtype};
@@ -344,8 +344,8 @@ TEST_F(Fp8WeightTest, WidenedHasTheScaleOfEachElement) {
       const float first = part.prefix == "gate" ? 3 : 7;
       for (int64_t row = part.row_part.begin; row < part.row_part.end; ++row) {
         for (int64_t col = part.col_part.begin; col < part.col_part.end; ++col, ++i) {
-          const float want =
-              kE4M3Values[Tensors::Code(row * 160 + col)] * BlockScale(first, row / 128, col / 128);
+          const float want = kE4M3Values[Tensors::Code(row * part.cols + col)] *
+                             BlockScale(first, row / 128, col / 128);
           if (dtype == DType::kF32) {
             ASSERT_EQ(weight->view.as<float>()[i], want) << part.prefix << " " << row << " " << col;
           } else {
