@@ -8,8 +8,8 @@
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_device.h"
+#include "tests/parity/cache_codes.h"
 #include "tests/parity/engine_runs.h"
-#include "tests/parity/round_e4m3.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
@@ -110,7 +110,7 @@ TEST_P(GpuParity, AnFp8CacheHoldsRoundedKeysAndValuesOnAGpu) {
   const std::unique_ptr<Engine> engine = StartOnGpu(/*eager=*/true, DType::kU8);
   ASSERT_NE(engine, nullptr);
   TinyLlama model = model_;
-  model.round_cache = [](std::vector<double>& row) { RoundE4M3(row, 1); };
+  model.round_cache = InCodes();
   ExpectNear(model, *engine, 0.3, 2);
 }
 
