@@ -22,12 +22,7 @@ absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
   if (args.weight.dim(0) > kMax || args.weight.dim(1) > kMax) {
     return absl::UnimplementedError("Fp8Gated: a dimension above 2^30");
   }
-  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs({.x = args.x,
-                                                            .x_scale = args.x_scale,
-                                                            .weight = args.weight,
-                                                            .weight_scale = args.weight_scale,
-                                                            .y = args.y,
-                                                            .scales = args.scales});
+  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs(ProductOf(args, args.y));
   const cudaStream_t stream = ToCuda(ctx.stream);
   const cudaError_t error = device.compute_capability() == 90
                                 ? LaunchFp8GatedRing(kernel_args, device.multiprocessors(), stream)
