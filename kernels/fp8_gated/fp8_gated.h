@@ -27,8 +27,8 @@ struct Fp8GatedArgs {
 inline constexpr int64_t kFp8GatedTokens = 8;
 
 // Whether such weights had better come here than to Fp8Gemm and Swiglu, which do the same work but
-// round gate and up in between: CUDA from sm_89 on, inputs a multiple of 128, outputs (I) of 16. The
-// CPU has nothing to gain. For load: it asks the device.
+// round gate and up in between: CUDA from sm_89 on, inputs a multiple of 128, outputs (I) of 16.
+// The CPU has nothing to gain. For load: it asks the device.
 absl::StatusOr<bool> Fp8GatedCovers(Device& device, int64_t inputs, int64_t outputs);
 
 // y = silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as Fp8Gemm() has them, in f32,
