@@ -28,7 +28,7 @@ struct Fp8GemmCut {
 // Tiles dealt out: each block of a group has `own` of them, and one the group shares by its inputs.
 struct Fp8GemmGroups {
   bool wide = false;   // tiles of 128 outputs instead of 64
-  int32_t splits = 1;  // blocks of a group: 1, 2, 4 or 8
+  int32_t splits = 1;  // blocks of a group: 1 or 2, and 3 or 6 where tiles are not wide
   int32_t own = 0;
   int32_t groups = 1;
 };

@@ -24,7 +24,7 @@ inline constexpr Fp8GemmCase kFp8GemmCases[] = {
     {385, 128, 776, 16, 3}, {7, 100, 33, 1, 0},     {131, 33, 40, 0, 0},    {18, 144, 140, 16, 1},
     {130, 656, 264, 0, 0},  {3, 2048, 4104, 16, 1}, {33, 2064, 56, 0, 3},   {33, 4112, 24, 16, 3},
     {61, 144, 130, 0, 3},   {40, 1040, 72, 0, 0},   {9, 128, 72, 0, 0},     {37, 128, 72, 0, 0},
-    {69, 128, 72, 0, 0},    {130, 128, 72, 0, 0}};
+    {69, 128, 72, 0, 0},    {130, 128, 72, 0, 0},   {64, 1664, 192, 0, 0},  {64, 3200, 136, 16, 0}};
 
 // Each way that the kernel with rings cuts a product on 132 multiprocessors: one tile a block of
 // 16, 32 and 48 rows, of short rows and long; several tiles a block, of which some blocks have one
@@ -38,7 +38,7 @@ inline constexpr Fp8GemmCase kFp8GemmRingCases[] = {
 // With a bias and a residual: each kernel, whole and cut tiles, an odd number of outputs.
 inline constexpr Fp8GemmCase kFp8GemmAddendCases[] = {
     {3, 130, 9, 0, 0},     {8, 1024, 264, 0, 0},  {5, 128, 129, 16, 3},
-    {50, 640, 130, 0, 2},  {61, 1040, 33, 0, 3},  {100, 1040, 64, 16, 0},
+    {50, 640, 130, 0, 2},  {61, 1552, 33, 0, 3},  {100, 1040, 64, 16, 0},
     {132, 144, 264, 8, 0}, {260, 272, 520, 0, 0}, {129, 256, 333, 0, 3}};
 
 // Of DeepSeek-V3, the ones that FP8 products are compared at.

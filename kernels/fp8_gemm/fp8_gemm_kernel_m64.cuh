@@ -2,14 +2,15 @@
 // tokens on the 64-row side of the tensor cores: of a stage's sums a thread has two tokens', so two
 // factors scale them.
 //
-// Grid: groups of 1 to 8 blocks, each a cluster. A block has `own` tiles of kOutputs outputs to
-// itself; one more tile the blocks of a group share by K, in equal parts.
+// Grid: groups of 1, 2, 3 or 6 blocks, each a cluster. A block has `own` tiles of kOutputs outputs
+// to itself; one more tile the blocks of a group share by K, in equal parts.
 //   warpgroups    64 outputs each
 //   three warps   keep a ring of stages full: weights, x, scales of x. One thread that asked for
 //                 all three would be slower than memory (few_tokens.md)
-// The first weights are asked for before the step's inputs exist. The next kernel is let start when
-// few weights are left to ask for; the ring leaves it half of the SM, and its first weights come
-// under this one's end. The sums of a shared tile are exchanged as in fp8_gemm_kernel_split.cuh.
+// The first weights are asked for before the block meets, let alone the step's inputs exist. The
+// next kernel is let start when few weights are left to ask for; the ring leaves it half of the SM,
+// and its first weights come under this one's end. The sums of a shared tile are exchanged as in
+// fp8_gemm_kernel_split.cuh.
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_M64_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_M64_CUH_
 
@@ -40,14 +41,17 @@ struct Traits {
   // Half of the SM, so that the next kernel fits beside it.
   static constexpr int kBlocksPerSm = 2;
   static constexpr int kStages = 108 * 1024 / ((kOutputs + kTokens) * kDepth);
-  // Stages of weights still to ask for when the next kernel may start.
-  static constexpr int kNextStartsAt = kOutputs == 64 ? 3 : 2;
-  // The sums that a block's share of a tile comes from, 16 tokens x 8 outputs a piece, take up two
-  // stages of w.
+  // Stages of weights still to ask for when the next kernel may start (few_tokens.md).
+  static constexpr int kNextStartsAt = kOutputs == 64 ? 5 : 2;
+  // Most blocks of a group.
+  static constexpr int kMostSplits = kOutputs == 64 ? 6 : 2;
+  // The sums that a block's share of a tile comes from, 16 tokens x 8 outputs a piece, and the
+  // stages of w that they take up.
   static constexpr int kPieceBytes = 512;
   static constexpr int kPieces = kWidth / 8;  // of a warp
   static constexpr int kPiecesOfStage = kOutputs * kDepth / kPieceBytes;
-  static_assert(kWarps * kPieces == 2 * kPiecesOfStage && kStages > 2);
+  static constexpr int kSumStages = kMostSplits > 2 ? 3 : 2;
+  static_assert(kStages > kSumStages);
 
   struct Smem {
     alignas(1024) uint8_t w[kStages][kOutputs * kDepth];
@@ -66,33 +70,37 @@ struct Maps {
   CUtensorMap w, x, x_scale;
 };
 
-__device__ __forceinline__ int Log2(int power) { return 31 - __clz(power); }
+// Pieces of a warp's sums that are a block's share where `splits` blocks have a tile: the first
+// blocks have as many, the last ones what is left.
+constexpr int MostOfShare(int pieces, int splits) { return (pieces + splits - 1) / splits; }
 
 // What a block does, in this order: tiles of its own, with all of K, then its part of the shared
 // one.
 struct Work {
   __device__ __forceinline__ Work(const Fp8GemmGroups& shape, int inputs)
-      : log2(Log2(shape.splits)),
-        rank(static_cast<int>(blockIdx.x) & (shape.splits - 1)),
+      : splits(shape.splits),
+        rank(static_cast<int>(blockIdx.x) % splits),
         own(shape.own),
-        segments(shape.own + 1),
-        depth((inputs + 127) / 128) {
-    const int tile = (static_cast<int>(blockIdx.x) >> log2) * ((own << log2) + 1);
+        segments(own + 1),
+        depth((inputs + 127) / 128),
+        begin(depth * rank / splits),
+        end(depth * (rank + 1) / splits) {
+    const int tile = static_cast<int>(blockIdx.x) / splits * (own * splits + 1);
     first = tile + rank * own;
-    shared = tile + (own << log2);
+    shared = tile + own * splits;
   }
   // A segment's tile and its part of K, in blocks of 128.
   __device__ __forceinline__ int Tile(int i) const { return i < own ? first + i : shared; }
-  __device__ __forceinline__ int Begin(int i) const { return i < own ? 0 : depth * rank >> log2; }
-  __device__ __forceinline__ int End(int i) const {
-    return i < own ? depth : depth * (rank + 1) >> log2;
-  }
-  // Of a block of the group.
-  __device__ __forceinline__ int Stages(int of) const {
-    return own * depth + (depth * (of + 1) >> log2) - (depth * of >> log2);
+  __device__ __forceinline__ int Begin(int i) const { return i < own ? 0 : begin; }
+  __device__ __forceinline__ int End(int i) const { return i < own ? depth : end; }
+  __device__ __forceinline__ int Stages() const { return own * depth + end - begin; }
+  // Of another block of a group of kSplits.
+  template <int kSplits>
+  __device__ __forceinline__ int StagesOf(int of) const {
+    return own * depth + depth * (of + 1) / kSplits - depth * of / kSplits;
   }
 
-  const int log2, rank, own, segments, depth;
+  const int splits, rank, own, segments, depth, begin, end;
   int first, shared;
 };
 
@@ -127,7 +135,11 @@ template <typename T, Role kRole>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const Maps& maps, typename T::Smem& smem, const Work& work)
-      : maps_(maps), smem_(smem), at_(work), count_(work.Stages(work.rank)) {}
+      : maps_(maps), smem_(smem), at_(work), count_(work.Stages()) {}
+
+  __device__ __forceinline__ void Prefetch() const {
+    if (Elected()) PrefetchMap(Map());
+  }
 
   // The first time around the ring.
   __device__ __forceinline__ void Start() {
@@ -152,7 +164,7 @@ class Producer {
 
   // When the stages that take up sums are read, tells the group.
   __device__ __forceinline__ void Open(int splits) {
-    for (; i_ <= count_ + 1; ++i_) {
+    for (; i_ < count_ + T::kSumStages; ++i_) {
       if (i_ >= T::kStages) {
         Wait(&smem_.empty[slot_], parity_);
         Advance();
@@ -164,6 +176,9 @@ class Producer {
   }
 
  private:
+  __device__ __forceinline__ const CUtensorMap& Map() const {
+    return kRole == kWeights ? maps_.w : kRole == kInputs ? maps_.x : maps_.x_scale;
+  }
   __device__ __forceinline__ void Advance() {
     if (++slot_ == T::kStages) {
       slot_ = 0;
@@ -173,12 +188,11 @@ class Producer {
   __device__ __forceinline__ void Load(int slot) const {
     if constexpr (kRole == kWeights) {
       ArriveExpect(&smem_.full[slot], T::kStageBytes);
-      LoadBox2(smem_.w[slot], maps_.w, &smem_.full[slot], at_.k * T::kDepth,
-               at_.tile * T::kOutputs);
+      LoadBox2(smem_.w[slot], Map(), &smem_.full[slot], at_.k * T::kDepth, at_.tile * T::kOutputs);
     } else if constexpr (kRole == kInputs) {
-      LoadBox2(smem_.x[slot], maps_.x, &smem_.full[slot], at_.k * T::kDepth, 0);
+      LoadBox2(smem_.x[slot], Map(), &smem_.full[slot], at_.k * T::kDepth, 0);
     } else {
-      LoadBox2(smem_.x_scale[slot], maps_.x_scale, &smem_.full[slot], 0, at_.k);
+      LoadBox2(smem_.x_scale[slot], Map(), &smem_.full[slot], 0, at_.k);
     }
   }
 
@@ -191,33 +205,42 @@ class Producer {
   uint32_t parity_ = 0;
 };
 
+// All that a warp does for one of the step's inputs.
+template <typename T, Role kRole>
+__device__ __forceinline__ void Fill(const Maps& maps, typename T::Smem& smem, const Work& work) {
+  Producer<T, kRole> producer(maps, smem, work);
+  producer.Prefetch();
+  WaitForPriorGrid();
+  producer.Start();
+  producer.Run();
+}
+
 // 64 outputs of the tile.
 template <typename T>
 class Consumer {
  public:
+  // Asks for the scales of the weights of the block's first stages; may come before the step's
+  // inputs exist.
   __device__ __forceinline__ Consumer(const Fp8GemmKernelArgs& args, typename T::Smem& smem,
-                                      int warp)
-      : args_(args), smem_(smem), warp_(warp), wg_(warp / 4) {}
+                                      const Work& work, int warp)
+      : args_(args),
+        smem_(smem),
+        work_(work),
+        warp_(warp),
+        wg_(warp / 4),
+        last_(work.Stages() - 1),
+        w_scale_(WeightScales(0)),
+        w_scale_next_(WeightScales(32)) {}
 
-  // The scales of the weights of a segment's first stages; may come before the step's inputs exist.
-  __device__ __forceinline__ void Start(const Work& work, int segment) {
-    const int output = work.Tile(segment) * T::kOutputs + wg_ * T::kWidth;
-    w_scales_ =
-        args_.weight_scale + min(output, args_.outputs - 1) / 128 * args_.weight_scale_stride;
-    last_ = work.End(segment) - 1;
-    w_scale_ = WeightScales(work.Begin(segment));
-    w_scale_next_ = WeightScales(work.Begin(segment) + 32);
-  }
-
-  __device__ __forceinline__ void Run(const Work& work, int segment) {
+  __device__ __forceinline__ void Run(int segment) {
 #pragma unroll
     for (float& sum : total_) sum = 0;
-    const int begin = work.Begin(segment), end = work.End(segment);
-    for (int k = begin; k < end; ++k) {
-      const int i = (k - begin) % 32;
-      if (i == 0 && k > begin) {
+    const int end = stage_ + work_.End(segment) - work_.Begin(segment);
+    for (; stage_ < end; ++stage_) {
+      const int i = stage_ % 32;
+      if (i == 0 && stage_ > 0) {
         w_scale_ = w_scale_next_;
-        w_scale_next_ = WeightScales(k + 32);
+        w_scale_next_ = WeightScales(stage_ + 32);
       }
       Step(__shfl_sync(0xffffffffu, w_scale_, i));
     }
@@ -228,46 +251,57 @@ class Consumer {
     StoreSums(args_, tile * T::kOutputs + wg_ * T::kWidth, warp_ % 4 * 16, total_);
   }
 
-  // Sends the others their shares of the shared tile, adds up and stores its own. Of a warp's
-  // outputs each block has as many, side by side.
-  template <int kLog2>
-  __device__ __forceinline__ void Share(const Work& work) {
-    constexpr int kSplits = 1 << kLog2, kPieces = T::kPieces / kSplits;
+  // Sends the others their shares of the shared tile, adds up and stores its own: of a warp's
+  // outputs some that lie side by side.
+  template <int kSplits>
+  __device__ __forceinline__ void Share() {
+    constexpr int kMost = MostOfShare(T::kPieces, kSplits);
+    static_assert(kSplits * T::kWarps * kMost <= T::kSumStages * T::kPiecesOfStage);
     if (warp_ % 4 * 16 >= args_.tokens) return;
     Wait(&smem_.ready, 0);
 #pragma unroll
-    for (int owner = 0; owner < kSplits; ++owner) {
-      const int stages = work.Stages(owner);
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        const float* const s = total_ + 4 * (owner * kPieces + i);
-        float4* const to = At(stages, (work.rank * T::kWarps + warp_) * kPieces + i);
-        const float4 sums = {s[0], s[1], s[2], s[3]};
-        if (owner == work.rank) {
-          *to = sums;
-        } else {
-          SendRemote(to, sums, &smem_.sent, owner);
-        }
+    for (int i = 0; i < T::kPieces; ++i) {
+      const int owner = i / kMost;
+      const float* const s = total_ + 4 * i;
+      float4* const to =
+          At(work_.StagesOf<kSplits>(owner), (work_.rank * T::kWarps + warp_) * kMost + i % kMost);
+      const float4 sums = {s[0], s[1], s[2], s[3]};
+      if (owner == work_.rank) {
+        *to = sums;
+      } else {
+        SendRemote(to, sums, &smem_.sent, owner);
       }
     }
+    constexpr int kWhole = T::kPieces / kMost, kLast = T::kPieces % kMost;
+    if (work_.rank < kWhole) {
+      AddUpAndStore<kSplits, kMost>();
+    } else if constexpr (kLast > 0) {
+      if (work_.rank == kWhole) AddUpAndStore<kSplits, kLast>();
+    }
+  }
+
+ private:
+  // A share of kCount pieces of each warp.
+  template <int kSplits, int kCount>
+  __device__ __forceinline__ void AddUpAndStore() {
+    constexpr int kMost = MostOfShare(T::kPieces, kSplits);
     Wait(&smem_.sent, 0);
-    float share[4 * kPieces] = {};
+    float share[4 * kCount] = {};
 #pragma unroll
     for (int r = 0; r < kSplits; ++r) {
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        const float4 v = *At(work.Stages(work.rank), (r * T::kWarps + warp_) * kPieces + i);
+      for (int i = 0; i < kCount; ++i) {
+        const float4 v = *At(last_ + 1, (r * T::kWarps + warp_) * kMost + i);
         share[4 * i] += v.x;
         share[4 * i + 1] += v.y;
         share[4 * i + 2] += v.z;
         share[4 * i + 3] += v.w;
       }
     }
-    const int output = work.shared * T::kOutputs + wg_ * T::kWidth + work.rank * kPieces * 8;
+    const int output = work_.shared * T::kOutputs + wg_ * T::kWidth + work_.rank * kMost * 8;
     StoreSums(args_, output, warp_ % 4 * 16, share);
   }
 
- private:
   // One stage.
   __device__ __forceinline__ void Step(float w_scale) {
     Wait(&smem_.full[slot_], parity_);
@@ -298,9 +332,15 @@ class Consumer {
     for (int i = 0; i < T::kSums; ++i) total_[i] += part[i] * scale[i / 2 % 2];
   }
 
-  // A stage's in each lane.
-  __device__ __forceinline__ float WeightScales(int k) const {
-    return __ldg(w_scales_ + min(k + lane_, last_));
+  // Of 32 of the block's stages from this one on, one in each lane. Not of a segment's: its first
+  // products would wait for them.
+  __device__ __forceinline__ float WeightScales(int from) const {
+    const int stage = min(from + lane_, last_);
+    const int segment = min(stage / work_.depth, work_.own);
+    const int k = work_.Begin(segment) + stage - segment * work_.depth;
+    const int output = work_.Tile(segment) * T::kOutputs + wg_ * T::kWidth;
+    return __ldg(args_.weight_scale +
+                 min(output, args_.outputs - 1) / 128 * args_.weight_scale_stride + k);
   }
 
   // Where a block that has so many stages takes up a piece of sums.
@@ -312,29 +352,32 @@ class Consumer {
 
   const Fp8GemmKernelArgs& args_;
   typename T::Smem& smem_;
+  const Work& work_;
   const int warp_;  // the same in all lanes, to the compiler too
   const int wg_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
+  const int last_;  // stage of the block
+  int stage_ = 0;
   int slot_ = 0;
   uint32_t parity_ = 0;
-  const float* w_scales_ = nullptr;
-  int last_ = 0;
-  float w_scale_ = 0, w_scale_next_ = 0;
+  float w_scale_, w_scale_next_;
   float total_[T::kSums];
 };
 
-// One thread, before the block's first barrier.
+// One thread, before any other uses them.
 template <typename T>
-__device__ __forceinline__ void InitBarriers(typename T::Smem& smem, int splits, int tokens) {
+__device__ __forceinline__ void InitBarriers(typename T::Smem& smem, const Work& work, int tokens) {
   for (int i = 0; i < T::kStages; ++i) {
     InitBarrier(&smem.full[i], 1);
     InitBarrier(&smem.empty[i], T::kWarps);
   }
-  InitBarrier(&smem.ready, splits);
+  InitBarrier(&smem.ready, work.splits);
   InitBarrier(&smem.sent, 1);
   FenceBarrierInit();
   const int warps = (tokens + 15) / 16 * (T::kWarps / 4);
-  ArriveExpect(&smem.sent, (splits - 1) * warps * (T::kPieces / splits) * T::kPieceBytes);
+  const int most = MostOfShare(T::kPieces, work.splits);
+  const int pieces = max(0, min(most, T::kPieces - work.rank * most));
+  ArriveExpect(&smem.sent, (work.splits - 1) * warps * pieces * T::kPieceBytes);
 }
 
 template <typename T>
@@ -347,38 +390,36 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocksPerSm)
   // Uniform, so that what follows from it stays in uniform registers.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
   const Work work(shape, args.inputs);
-  if (threadIdx.x == T::kConsumers) InitBarriers<T>(smem, shape.splits, args.tokens);
+  Producer<T, kWeights> weights(maps, smem, work);
+  if (warp == T::kWarps) {
+    weights.Prefetch();
+    if (Elected()) InitBarriers<T>(smem, work, args.tokens);
+    __syncwarp();
+    weights.Start();
+  }
   __syncthreads();
   if (shape.splits > 1) ClusterMeet();  // the barriers that others arrive at exist
   if (warp == T::kWarps) {
-    Producer<T, kWeights> producer(maps, smem, work);
-    producer.Start();
     WaitForPriorGrid();
-    producer.Run();
-    if (shape.splits > 1) producer.Open(shape.splits);
+    weights.Run();
+    if (shape.splits > 1) weights.Open(shape.splits);
   } else if (warp == T::kWarps + 1) {
-    Producer<T, kInputs> producer(maps, smem, work);
-    WaitForPriorGrid();
-    producer.Start();
-    producer.Run();
+    Fill<T, kInputs>(maps, smem, work);
   } else if (warp == T::kWarps + 2) {
-    Producer<T, kScales> producer(maps, smem, work);
-    WaitForPriorGrid();
-    producer.Start();
-    producer.Run();
+    Fill<T, kScales>(maps, smem, work);
   } else {
-    Consumer<T> consumer(args, smem, warp);
-    consumer.Start(work, 0);
+    Consumer<T> consumer(args, smem, work, warp);
     WaitForPriorGrid();
     for (int i = 0; i < work.segments; ++i) {
-      if (i > 0) consumer.Start(work, i);
-      consumer.Run(work, i);
+      consumer.Run(i);
       if (shape.splits == 1 || i < work.own) consumer.StoreOwn(work.Tile(i));
     }
     // Nobody reaches into a block that has ended: it waits for all that others do to it.
-    if (shape.splits == 2) consumer.template Share<1>(work);
-    if (shape.splits == 4) consumer.template Share<2>(work);
-    if (shape.splits == 8) consumer.template Share<3>(work);
+    if (shape.splits == 2) consumer.template Share<2>();
+    if constexpr (T::kMostSplits > 2) {
+      if (shape.splits == 3) consumer.template Share<3>();
+      if (shape.splits == 6) consumer.template Share<6>();
+    }
   }
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions

@@ -11,6 +11,7 @@ namespace millrace::fp8_m64 {
 template <typename T>
 cudaError_t LaunchWith(const Fp8GemmKernelArgs& args, const Fp8GemmGroups& groups,
                        cudaStream_t stream) {
+  if (groups.splits > T::kMostSplits || 6 % groups.splits != 0) return cudaErrorInvalidValue;
   Maps maps = {};
   if (const cudaError_t error = fp8_maps::MakeMaps<T>(args, maps); error != cudaSuccess)
     return error;

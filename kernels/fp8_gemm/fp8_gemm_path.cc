@@ -28,6 +28,10 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t MostBlocks(int32_t multiprocessors) { return multiprocessors + multiprocessors / 16; }
 constexpr int64_t kLeastDepth = 4;  // blocks of inputs of a split
 constexpr int32_t kMostSplits = 8;
+// Not 4 or 8: a cluster lies within a part of the GPU that has up to 18 multiprocessors, and those
+// of 4 leave two of them over, so that others have two of its blocks (few_tokens.md).
+constexpr int32_t kGroupSplits[] = {1, 2, 3, 6};
+constexpr int32_t kMostWideSplits = 2;
 
 }  // namespace
 
@@ -80,8 +84,9 @@ Fp8GemmGroups GroupFp8Gemm(const Fp8GemmArgs& args, int32_t multiprocessors) {
   best.wide = 2 * CeilDiv(outputs, 128) >= multiprocessors / 4 * 3 && !narrow_fits;
   const int64_t tiles = CeilDiv(outputs, best.wide ? 128 : 64);
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (int32_t splits = 1; splits <= kMostSplits; splits *= 2) {
+  for (int32_t splits : kGroupSplits) {
     if (splits > 1 && (splits * kLeastDepth > depth || splits > most_blocks)) break;
+    if (splits > kMostWideSplits && best.wide) break;
     // The fewest tiles a group with which the groups are one round.
     int64_t own = 0;
     while (CeilDiv(tiles, own * splits + 1) * splits > most_blocks) ++own;

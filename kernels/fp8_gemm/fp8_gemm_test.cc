@@ -461,7 +461,9 @@ TEST(ChooseFp8GemmTest, GroupsFillTheMultiprocessorsOnce) {
     EXPECT_GE(g.groups * (g.own * g.splits + 1) * (g.wide ? 128 : 64), outputs);
     return std::make_tuple(g.wide, g.splits, g.own, g.groups);
   };
-  EXPECT_EQ(groups(7168, 2112), std::make_tuple(false, 4, 0, 33));
+  EXPECT_EQ(groups(7168, 2112), std::make_tuple(false, 3, 0, 33));
+  EXPECT_EQ(groups(7168, 576), std::make_tuple(false, 6, 0, 9));
+  EXPECT_EQ(groups(7168, 20480), std::make_tuple(true, 2, 1, 54));
   EXPECT_EQ(groups(7168, 4096), std::make_tuple(false, 2, 0, 64));
   EXPECT_EQ(groups(2048, 7168), std::make_tuple(false, 1, 0, 112));
   EXPECT_EQ(groups(16384, 7168), std::make_tuple(true, 2, 0, 56));

@@ -33,15 +33,17 @@ def _nvcc_object_impl(ctx):
     out = ctx.actions.declare_file(ctx.label.name + ".pic.o")
     args = ctx.actions.args()
     args.add_all(_nvcc_flags(
-        ctx.attr._archs[BuildSettingInfo].value,
+        ctx.attr.archs or ctx.attr._archs[BuildSettingInfo].value,
         ctx.var["COMPILATION_MODE"] == "opt",
     ))
     args.add_all(ctx.attr.copts)
     args.add_all(["-I.", "-I" + ctx.genfiles_dir.path])
     args.add_all(["-c", ctx.file.src, "-o", out])
-    ctx.actions.run(
-        executable = NVCC,
-        arguments = [args],
+    # nvcc names its temporary files by its process id, which is the same in every sandbox, and Bazel
+    # makes TMPDIR /tmp, which two builds share: one took the other's files away.
+    ctx.actions.run_shell(
+        command = 'TMPDIR="$PWD" exec "$@"',
+        arguments = [NVCC, args],
         inputs = depset([ctx.file.src] + ctx.files.hdrs, transitive = [context.headers]),
         outputs = [out],
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
@@ -53,6 +55,7 @@ def _nvcc_object_impl(ctx):
 _nvcc_object = rule(
     implementation = _nvcc_object_impl,
     attrs = {
+        "archs": attr.string_list(),
         "copts": attr.string_list(),
         "deps": attr.label_list(providers = [CcInfo]),
         "hdrs": attr.label_list(allow_files = True),
@@ -95,4 +98,34 @@ def cuda_library(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
         hdrs = hdrs,
         deps = deps + ["@cuda//:cuda"],
         **kwargs
+    )
+
+def cuda_compiles(name, archs, srcs, deps):
+    """Compiles .cu files for targets that the default build leaves out, and uses nothing of it.
+
+    Args:
+      name: of the group of objects, part of //... where CUDA is on.
+      archs: as --//:cuda_archs.
+      srcs: .cu files.
+      deps: libraries whose headers they include.
+    """
+    objects = []
+    for src in srcs:
+        object_name = "{}_{}".format(name, src[:-len(".cu")])
+        objects.append(":" + object_name)
+        _nvcc_object(
+            name = object_name,
+            src = src,
+            archs = archs,
+            deps = deps,
+            tags = ["manual"],
+            visibility = ["//visibility:private"],
+        )
+    native.filegroup(
+        name = name,
+        srcs = select({
+            "//:cuda_on": objects,
+            "//conditions:default": [],
+        }),
+        visibility = ["//visibility:private"],
     )
