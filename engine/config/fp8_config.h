@@ -41,6 +41,7 @@ struct Fp8Config {
   std::string method;            // quant_method: "fp8", "compressed-tensors", "modelopt"
   std::vector<Fp8Group> groups;  // the first that matches counts
   ModulePatterns excluded;       // whatever the groups say
+  bool cache = false;            // it was made to be served with a cache of E4M3
 
   // Of a linear layer of the decoder ("model.layers.0.mlp.up_proj"); none where it is not FP8.
   std::optional<Fp8Scheme> SchemeOf(const std::string& module) const;

@@ -125,6 +125,21 @@ absl::StatusOr<Fp8Group> ReadGroup(JsonFields& group) {
   return read;
 }
 
+// Whether kv_cache_quant_algo or kv_cache_scheme, ModelOpt's and compressed-tensors' ways to say
+// it, ask for a cache of E4M3 with scales from the checkpoint. Others are served with floats, which
+// hold all that those would.
+absl::StatusOr<bool> ReadCache(JsonFields& quantization) {
+  const std::string algorithm = quantization.String("kv_cache_quant_algo").value_or("");
+  const Json* object = quantization.Object("kv_cache_scheme");
+  RETURN_IF_ERROR(quantization.status());
+  if (object == nullptr) return absl::AsciiStrToUpper(algorithm) == "FP8";
+  JsonFields scheme(*object, absl::StrCat(quantization.where(), ": kv_cache_scheme"));
+  const bool e4m3 = scheme.Int("num_bits", {1, 64}) == 8 && scheme.String("type") == "float" &&
+                    !scheme.Bool("dynamic").value_or(false);
+  RETURN_IF_ERROR(scheme.status());
+  return e4m3;
+}
+
 absl::StatusOr<Fp8Config> ReadCompressedTensors(JsonFields& quantization) {
   const std::string format = quantization.String("format").value_or("float-quantized");
   RETURN_IF_ERROR(quantization.status());
@@ -144,6 +159,7 @@ absl::StatusOr<Fp8Config> ReadCompressedTensors(JsonFields& quantization) {
     config.groups.push_back(std::move(group));
   }
   config.excluded = Patterns(quantization, "ignore", PatternSyntax::kRegex);
+  ASSIGN_OR_RETURN(config.cache, ReadCache(quantization));
   RETURN_IF_ERROR(quantization.status());
   return config;
 }
@@ -164,6 +180,7 @@ absl::StatusOr<Fp8Config> ReadModelOpt(JsonFields& fields, const char* exclude_k
   }
   Fp8Config config = {.method = "modelopt", .groups = {{std::nullopt, scheme}}};
   config.excluded = Patterns(fields, exclude_key, PatternSyntax::kGlob);
+  ASSIGN_OR_RETURN(config.cache, ReadCache(fields));
   RETURN_IF_ERROR(fields.status());
   return config;
 }
@@ -198,6 +215,7 @@ absl::StatusOr<std::optional<Fp8Config>> ReadLlamaQuantization(JsonFields& field
       quantization.Fail("quant_algo", absl::StrCat("contradicts ", hf_quant->where()));
     }
     RETURN_IF_ERROR(quantization.status());
+    config.cache = config.cache || other.cache;  // some write it into one of them
     return config;
   }
   if (hf_quant != nullptr) {

@@ -71,6 +71,12 @@ Json HfQuant(const char* algorithm = "FP8") {
             {"exclude_modules", {"lm_head"}}}}};
 }
 
+template <typename Value>
+Json With(Json json, const char* pointer, const Value& value) {
+  json[Json::json_pointer(pointer)] = value;
+  return json;
+}
+
 TEST(LlamaQuantization, NoneWhereFilesAreSilent) { EXPECT_FALSE(Read(nullptr)->has_value()); }
 
 TEST(LlamaQuantization, EachForm) {
@@ -92,6 +98,33 @@ TEST(LlamaQuantization, EachForm) {
   EXPECT_EQ(SchemeOf(nullptr, HfQuant("fp8")), SchemeOf(ModelOpt(), HfQuant()));
   EXPECT_EQ(SchemeOf(ModelOpt("FP8_PER_CHANNEL_PER_TOKEN")),
             (Fp8Scheme{Fp8WeightScale::kChannel, "weight_scale", false}));
+}
+
+bool HasCache(const Json& quantization, const Json& hf_quant = nullptr) {
+  const auto config = Read(quantization, hf_quant);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() && (*config)->cache;
+}
+
+TEST(LlamaQuantization, TheCacheThatItWasMadeFor) {
+  EXPECT_FALSE(HasCache(ModelOpt()));
+  EXPECT_TRUE(HasCache(With(ModelOpt(), "/kv_cache_quant_algo", "fp8")));
+  EXPECT_FALSE(HasCache(With(ModelOpt(), "/kv_cache_quant_algo", "NVFP4")));
+  EXPECT_FALSE(HasCache(With(ModelOpt(), "/kv_cache_quant_algo", nullptr)));
+  EXPECT_TRUE(HasCache(ModelOpt(), HfQuant()));
+  EXPECT_TRUE(HasCache(nullptr, HfQuant()));
+  const Json silent = With(HfQuant(), "/quantization/kv_cache_quant_algo", nullptr);
+  EXPECT_FALSE(HasCache(nullptr, silent));
+  const Json scheme = {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}};
+  EXPECT_TRUE(HasCache(With(ModelOpt(), "/kv_cache_scheme", scheme), silent));
+  const Json channel = CompressedTensors(Group("channel", "token", true));
+  EXPECT_FALSE(HasCache(channel));
+  const Json with = With(channel, "/kv_cache_scheme", scheme);
+  EXPECT_TRUE(HasCache(with));
+  EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/num_bits", 4)));
+  EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/type", "int")));
+  EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/dynamic", true)));
+  EXPECT_FALSE(HasCache(Block()));
 }
 
 TEST(LlamaQuantization, WhichModules) {
@@ -128,12 +161,6 @@ void ExpectRefused(absl::StatusCode code, const std::string& message, const Json
   const absl::Status status = Read(quantization, hf_quant).status();
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), message)) << status;
-}
-
-template <typename Value>
-Json With(Json json, const char* pointer, const Value& value) {
-  json[Json::json_pointer(pointer)] = value;
-  return json;
 }
 
 TEST(LlamaQuantization, RefusesOthersByName) {
@@ -178,6 +205,9 @@ TEST(LlamaQuantization, RefusesMalformedFiles) {
   ExpectRefused(kInvalid, "hf_quant_config.json: quantization: is missing", nullptr,
                 Json::object());
   const Json channel = CompressedTensors(Group("channel", "token", true));
+  ExpectRefused(kInvalid, "kv_cache_scheme: num_bits",
+                With(channel, "/kv_cache_scheme", Json{{"num_bits", "8"}}));
+  ExpectRefused(kInvalid, "kv_cache_quant_algo", With(ModelOpt(), "/kv_cache_quant_algo", 8));
   ExpectRefused(kInvalid, "ignore: 're:(' is no regular expression",
                 With(channel, "/ignore", Json{"re:("}));
   ExpectRefused(kInvalid, "config_groups: is missing", With(channel, "/config_groups", nullptr));

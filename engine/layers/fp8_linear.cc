@@ -153,7 +153,7 @@ bool Fp8Linear::GatedCovers(const LinearInput& y) const {
 }
 
 bool Fp8Linear::GateUpCovers(const LinearInput& y) const {
-  return y.x.dim(0) >= gate_up_tokens_ && y.fp8.has_value() && y.fp8->unit == QuantizeUnit::kGroup;
+  return y.x.dim(0) >= gate_up_tokens_ && y.fp8.has_value() && y.fp8->unit != QuantizeUnit::kToken;
 }
 
 int64_t Fp8Linear::WorkspaceBytes(Device& device) const {

@@ -52,8 +52,9 @@ LoadContext ContextOf(WeightLoader& loader, const ModelConfig& config,
 }  // namespace
 
 DType DefaultCacheDType(const ModelConfig& config, Numerics numerics, DType weight_dtype) {
-  if (config.family != ModelFamily::kDeepSeekV4 || numerics == Numerics::kReference) {
-    return weight_dtype;
+  if (numerics == Numerics::kReference) return weight_dtype;
+  if (config.family == ModelFamily::kLlama) {
+    return config.fp8.has_value() && config.fp8->cache ? DType::kU8 : weight_dtype;
   }
   return DeepSeekV4Model::ServedCacheDType(*config.deepseek_v4, weight_dtype);
 }

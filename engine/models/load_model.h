@@ -14,7 +14,8 @@
 
 namespace millrace {
 
-// Of cache rows where nobody asks for another type.
+// Of cache rows where nobody asks for another type: that of weights, or codes where `numerics` are
+// serving ones and the model was made for such a cache.
 DType DefaultCacheDType(const ModelConfig& config, Numerics numerics, DType weight_dtype);
 
 struct LoadedModel {

@@ -23,7 +23,7 @@ Fp8GateUpArgs PartOf(const Fp8GateUpArgs& args, int64_t begin, int64_t end) {
   Fp8GateUpArgs part = args;
   part.x = args.x.Rows(begin, end);
   part.codes = args.codes.Rows(begin, end);
-  part.scale = args.scale.Cols(begin, end);
+  if (args.rounding != QuantizeScale::kGiven) part.scale = args.scale.Cols(begin, end);
   if (args.scales == Fp8GemmScales::kBlocks || args.x_scale.dim(0) != 1) {
     part.x_scale = args.x_scale.Cols(begin, end);
   }
@@ -37,12 +37,15 @@ absl::Status Fp8GateUp(const OpContext& ctx, const Fp8GateUpArgs& args) {
   ShapeChecker checker("Fp8GateUp", ctx.device.type());
   checker.Bind("x", args.x, {&tokens, &inputs}, {DType::kU8})
       .Bind("weight", args.weight, {&rows, &inputs}, {DType::kU8})
-      .Require(rows % (2 * kQuantizeGroup) == 0, "weight.dim(0) must be a multiple of 256")
-      .Require(args.rounding != QuantizeScale::kGiven, "the scale cannot be given");
+      .Require(rows % (2 * kQuantizeGroup) == 0, "weight.dim(0) must be a multiple of 256");
   RETURN_IF_ERROR(checker.status());
-  int64_t outputs = rows / 2, groups = outputs / kQuantizeGroup;
-  checker.Bind("codes", args.codes, {&tokens, &outputs}, {DType::kU8})
-      .Bind("scale", args.scale, {&groups, &tokens}, {DType::kF32});
+  int64_t outputs = rows / 2, groups = outputs / kQuantizeGroup, one = 1;
+  checker.Bind("codes", args.codes, {&tokens, &outputs}, {DType::kU8});
+  if (args.rounding == QuantizeScale::kGiven) {
+    checker.Bind("scale", args.scale, {&one}, {DType::kF32});
+  } else {
+    checker.Bind("scale", args.scale, {&groups, &tokens}, {DType::kF32});
+  }
   RETURN_IF_ERROR(checker.status());
   // y of the right shape, so that the rest of the operands are checked.
   TensorView y = TensorView::Of(args.codes.data, DType::kF32, {tokens, rows}, ctx.device.type());
@@ -62,8 +65,11 @@ absl::Status Fp8GateUpByParts(const OpContext& ctx, const Fp8GateUpArgs& args) {
     const TensorView y =
         TensorView::Of(sums, DType::kF32, {end - begin, 2 * outputs}, ctx.device.type());
     RETURN_IF_ERROR(Fp8Gemm(ctx, ProductOf(part, y)));
-    RETURN_IF_ERROR(SwigluQuantize(
-        ctx, {.x = y, .codes = part.codes, .scale = part.scale, .rounding = part.rounding}));
+    RETURN_IF_ERROR(SwigluQuantize(ctx, {.x = y,
+                                         .codes = part.codes,
+                                         .scale = part.scale,
+                                         .unit = UnitOf(part),
+                                         .rounding = part.rounding}));
   }
   return absl::OkStatus();
 }

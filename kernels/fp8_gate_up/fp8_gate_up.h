@@ -21,10 +21,12 @@ struct Fp8GateUpArgs {
   TensorView weight;        // [2 I, K] u8: the rows of gate, then those of up; I a multiple of 128
   TensorView weight_scale;  // as Fp8GemmArgs has it, in the order of the rows
   TensorView codes;         // [T, I] u8, overwritten; overlaps nothing else
-  TensorView scale;         // [I / 128, T] f32, overwritten: of groups, as Quantize writes it
-  TensorView flags;         // as Fp8GemmArgs has it
+  // f32. [I / 128, T], overwritten: of groups, as Quantize writes it. kGiven: [1], only read. (A
+  // token's scale is of its whole row, of which a tile has 128 outputs.)
+  TensorView scale;
+  TensorView flags;  // as Fp8GemmArgs has it
   Fp8GemmScales scales = Fp8GemmScales::kBlocks;
-  QuantizeScale rounding = QuantizeScale::kF32;  // not kGiven
+  QuantizeScale rounding = QuantizeScale::kF32;
 };
 
 // The fewest tokens of such weights that are faster here than by Fp8Gemm and SwigluQuantize: on
@@ -33,11 +35,11 @@ struct Fp8GateUpArgs {
 // device.
 absl::StatusOr<int64_t> Fp8GateUpLeastTokens(Device& device, int64_t inputs, int64_t outputs);
 
-// What Quantize() makes, by groups, of silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as
-// Fp8Gemm() has them, all in f32. Which kernels run depends on shapes and alignment, and so do the
-// last bits; the same call gives the same bits.
-// InvalidArgument: operands that do not fit together. ResourceExhausted: workspace below
-// Fp8GateUpWorkspaceBytes. Unimplemented: no kernel for the device.
+// What Quantize() makes, by groups or with a given scale, of silu(gate) * up, silu(g) = g / (1 +
+// exp(-g)), gate and up as Fp8Gemm() has them, all in f32. Which kernels run depends on shapes and
+// alignment, and so do the last bits; the same call gives the same bits. InvalidArgument: operands
+// that do not fit together. ResourceExhausted: workspace below Fp8GateUpWorkspaceBytes.
+// Unimplemented: no kernel for the device.
 absl::Status Fp8GateUp(const OpContext& ctx, const Fp8GateUpArgs& args);
 
 // Workspace that calls with at most so many inputs and outputs (I) need on this device.

@@ -30,8 +30,15 @@ inline Fp8GemmArgs ProductOf(const Fp8GateUpArgs& args, const TensorView& y) {
           .flags = args.flags,
           .scales = args.scales};
 }
+inline QuantizeUnit UnitOf(const Fp8GateUpArgs& args) {
+  return args.rounding == QuantizeScale::kGiven ? QuantizeUnit::kTensor : QuantizeUnit::kGroup;
+}
 inline QuantizeArgs CodesOf(const Fp8GateUpArgs& args) {
-  return {.x = {}, .codes = args.codes, .scale = args.scale, .rounding = args.rounding};
+  return {.x = {},
+          .codes = args.codes,
+          .scale = args.scale,
+          .unit = UnitOf(args),
+          .rounding = args.rounding};
 }
 
 }  // namespace millrace

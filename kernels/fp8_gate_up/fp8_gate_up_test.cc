@@ -78,23 +78,29 @@ class Oracle {
 
 class Fp8GateUpTest : public OpTest {
  protected:
-  // A group's scale is that of its largest activation, and each code half a step of E4M3 at most
-  // from the activation: 2^-4 of it, or 2^-10 scales among subnormal codes.
-  void ExpectClose(const Tensors& t, const Fp8GateUpCase& c) {
+  // A group's scale is that of its largest activation, unless given or rounded to a power of two,
+  // and each code half a step of E4M3 at most from the activation, or from the largest code: 2^-4
+  // of it, or 2^-10 scales among subnormal codes.
+  void ExpectClose(const Tensors& t, const Fp8GateUpCase& c, QuantizeScale rounding,
+                   double given = 0) {
     const Oracle oracle(t, c, device().type() == DeviceType::kCuda);
     const Values codes = t.codes.Get(), scales = t.scale.Get();
     for (int64_t m = 0; m < c.tokens; ++m) {
       for (int64_t first = 0; first < c.outputs; first += 128) {
-        const double scale = scales[static_cast<size_t>(first / 128 * c.tokens + m)];
+        const double scale = rounding == QuantizeScale::kGiven
+                                 ? given
+                                 : scales[static_cast<size_t>(first / 128 * c.tokens + m)];
         Near amax;
         for (int64_t i = first; i < first + 128; ++i) {
           const Near want = oracle.Activation(m, i);
           amax.value = std::max(amax.value, std::abs(want.value));
           amax.error = std::max(amax.error, want.error);
           const double got = DecodeE4M3(codes[static_cast<size_t>(m * c.outputs + i)]) * scale;
-          const double step = std::max(std::abs(want.value) / 16, scale * 0x1p-10);
-          ASSERT_NEAR(got, want.value, 1.001 * step + 1.1 * want.error) << m << ", " << i;
+          const double nearest = std::clamp(want.value, -448 * scale, 448 * scale);
+          const double step = std::max(std::abs(nearest) / 16, scale * 0x1p-10);
+          ASSERT_NEAR(got, nearest, 1.001 * step + 1.1 * want.error) << m << ", " << i;
         }
+        if (rounding != QuantizeScale::kF32) continue;
         ASSERT_NEAR(scale * 448, amax.value, 1e-6 * amax.value + amax.error) << m << ", " << first;
       }
     }
@@ -108,7 +114,7 @@ TEST_P(Fp8GateUpTest, AgreesWithTheDefinition) {
                    std::to_string(c.outputs) + (blocks ? " blocks" : " vectors"));
       const Tensors t(device(), c, blocks);
       ASSERT_EQ(Fp8GateUp(ctx(), t.Args()), absl::OkStatus());
-      ExpectClose(t, c);
+      ExpectClose(t, c, QuantizeScale::kF32);
       t.ExpectGuardsIntact();
       EXPECT_EQ(t.flags.Get(), Values(static_cast<size_t>(t.flags.size()), 0.0));
       const std::vector<uint8_t> codes = t.codes.GetBytes(), scales = t.scale.GetBytes();
@@ -131,6 +137,29 @@ TEST_P(Fp8GateUpTest, RoundsScalesToPowersOfTwo) {
     const Values rounded = t.scale.Get();
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_EQ(rounded[i], std::exp2(std::ceil(std::log2(plain[i])))) << i;
+    }
+    ExpectClose(t, c, args.rounding);
+  }
+}
+
+// Below some of the activations' own, so that codes saturate.
+TEST_P(Fp8GateUpTest, TakesAGivenScale) {
+  for (int64_t tokens : {4, 132, 260}) {
+    for (bool blocks : {true, false}) {
+      const Fp8GateUpCase c = {tokens, 256, 256, 0, 0};
+      const Tensors t(device(), c, blocks);
+      GuardedTensor given(device(), DType::kF32, {1});
+      given.SetAll(0x1p-6);
+      Fp8GateUpArgs args = t.Args();
+      args.scale = given.view();
+      args.rounding = QuantizeScale::kGiven;
+      ASSERT_EQ(Fp8GateUp(ctx(), args), absl::OkStatus());
+      ExpectClose(t, c, args.rounding, 0x1p-6);
+      const Values codes = t.codes.Get();
+      EXPECT_NE(std::count(codes.begin(), codes.end(), 0x7e), 0);
+      EXPECT_EQ(given.Get(), Values{0x1p-6});
+      EXPECT_TRUE(given.GuardsIntact());
+      t.ExpectGuardsIntact();
     }
   }
 }
@@ -165,7 +194,7 @@ TEST_P(Fp8GateUpTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal(args), "Fp8GateUp: weight_scale.dim(0) = 1, want 2");
   args = t.Args();
   args.rounding = QuantizeScale::kGiven;
-  EXPECT_EQ(refusal(args), "Fp8GateUp: the scale cannot be given");
+  EXPECT_EQ(refusal(args), "Fp8GateUp: scale has rank 2, want 1");
 }
 
 TEST_P(Fp8GateUpTest, WantsATileForEveryMultiprocessor) {

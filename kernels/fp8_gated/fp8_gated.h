@@ -26,15 +26,21 @@ struct Fp8GatedArgs {
 // Tokens at most.
 inline constexpr int64_t kFp8GatedTokens = 8;
 
-// Whether the device has a kernel for such weights: CUDA from sm_89 on, inputs a multiple of 128,
-// outputs (I) of 16. Elsewhere Fp8Gemm and Swiglu do the same work. For load: it asks the device.
+// Whether such weights had better come here than to Fp8Gemm and Swiglu, which do the same work but
+// round gate and up in between: CUDA from sm_89 on, inputs a multiple of 128, outputs (I) of 16.
+// The CPU has nothing to gain. For load: it asks the device.
 absl::StatusOr<bool> Fp8GatedCovers(Device& device, int64_t inputs, int64_t outputs);
 
 // y = silu(gate) * up, silu(g) = g / (1 + exp(-g)), gate and up as Fp8Gemm() has them, in f32,
 // rounded once.
-// InvalidArgument: operands that do not fit together. Unimplemented: not covered, or rows off 16
-// bytes. Worker thread.
+// InvalidArgument: operands that do not fit together. ResourceExhausted: workspace below
+// Fp8GatedWorkspaceBytes. Unimplemented: more tokens, inputs or outputs of other multiples, a GPU
+// below sm_89, and there rows off 16 bytes. Worker thread.
 absl::Status Fp8Gated(const OpContext& ctx, const Fp8GatedArgs& args);
+
+// Workspace that calls with at most so many inputs and outputs (I) need on this device.
+absl::StatusOr<int64_t> Fp8GatedWorkspaceBytes(Device& device, int64_t max_inputs,
+                                               int64_t max_outputs);
 
 }  // namespace millrace
 

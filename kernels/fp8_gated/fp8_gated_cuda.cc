@@ -27,12 +27,7 @@ absl::Status Fp8GatedCuda(const OpContext& ctx, const Fp8GatedArgs& args) {
 }
 
 absl::Status Fp8GatedCudaBy(Fp8GatedKernel kernel, const OpContext& ctx, const Fp8GatedArgs& args) {
-  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs({.x = args.x,
-                                                            .x_scale = args.x_scale,
-                                                            .weight = args.weight,
-                                                            .weight_scale = args.weight_scale,
-                                                            .y = args.y,
-                                                            .scales = args.scales});
+  const Fp8GemmKernelArgs kernel_args = Fp8GemmProductArgs(ProductOf(args, args.y));
   const cudaStream_t stream = ToCuda(ctx.stream);
   const int32_t multiprocessors = CudaDevice::Of(ctx.device).multiprocessors();
   const cudaError_t error = kernel == Fp8GatedKernel::kRing

@@ -11,7 +11,7 @@ namespace millrace::fp8_tiles {
 
 // Of a thread's two rows of 128 codes.
 struct GatedScales {
-  float of_row[2];
+  float of_row[2];  // unless given
   float inverse[2];
 };
 
@@ -23,6 +23,10 @@ __device__ __forceinline__ void Gate(const CodeArgs& out, const float (&up)[64],
   for (int i = 0; i < 64; ++i) {
     gate[i] = __fdividef(gate[i], 1.0f + __expf(-gate[i])) * up[i];
     amax[i / 2 % 2] = fmaxf(amax[i / 2 % 2], fabsf(gate[i]));
+  }
+  if (out.rounding == CodeScale::kGiven) {
+    scales.inverse[0] = scales.inverse[1] = __frcp_rn(*out.scale);
+    return;
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

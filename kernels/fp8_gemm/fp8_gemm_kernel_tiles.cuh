@@ -297,7 +297,7 @@ class Consumer {
     }
   }
 
-  // Codes of both waves, a scale for each of the tile's rows.
+  // Codes of both waves, a scale for each of the tile's rows or the given one.
   __device__ __forceinline__ void StoreGated() {
     const int first_row = tile_.row + wg_ * 64;
     const int row = warp_ * 16 + lane_ / 4;
@@ -310,7 +310,8 @@ class Consumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int token = first_row + row + 8 * h;
-      if (lane_ % 4 == 0 && token < tile_.row_end) {
+      const bool mine = lane_ % 4 == 0 && token < tile_.row_end;
+      if (mine && args_.gated.rounding != CodeScale::kGiven) {
         args_.gated.scale[tile_.col / T::kCols * args_.gated.scale_stride + token] =
             scales.of_row[h];
       }

@@ -55,6 +55,12 @@ inline bool IsAligned(const PagedAttentionCase& c) {
 // Elements after each row of the cache. Some kernels want none.
 inline int64_t PaddingOf(const PagedAttentionCase& c) { return IsAligned(c) ? 0 : 8; }
 
+// A result by the formula, and the sum of its weighted values' magnitudes: what an error of the
+// weights is a part of.
+struct Expected {
+  std::vector<double> out, magnitude;
+};
+
 // The tensors of one call. Pages are dealt in random order; cache rows that no sequence owns, and
 // those past a sequence's end, are NaN.
 class Batch {
@@ -115,21 +121,21 @@ class Batch {
   }
 
   // From the formula, in double.
-  std::vector<double> Oracle() const {
+  Expected Oracle() const {
     const std::vector<double> q = q_->Get();
     const std::vector<double> k = Held(*k_, *k_scale_), v = Held(*v_, *v_scale_);
     const int64_t heads = case_.shape.q_heads, d = case_.shape.head_dim;
-    std::vector<double> out(q.size());
+    Expected expected = {std::vector<double>(q.size()), std::vector<double>(q.size())};
     for (size_t b = 0; b < lengths_.size(); ++b) {
       for (int32_t row = starts_[b]; row < starts_[b + 1]; ++row) {
         const int64_t seen = lengths_[b] - starts_[b + 1] + row + 1;
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t at = (row * heads + h) * d;
-          Head(q.data() + at, k, v, {static_cast<int64_t>(b), h, seen}, out.data() + at);
+          Head(q.data() + at, k, v, {static_cast<int64_t>(b), h, seen, at}, expected);
         }
       }
     }
-    return out;
+    return expected;
   }
 
   absl::Status Run(OpContext ctx) {
@@ -152,7 +158,7 @@ class Batch {
 
  private:
   struct Where {
-    int64_t sequence, head, seen;
+    int64_t sequence, head, seen, out;
   };
 
   int64_t Pages(int64_t keys) const { return (keys + case_.page_tokens - 1) / case_.page_tokens; }
@@ -215,7 +221,7 @@ class Batch {
   }
 
   void Head(const double* q, const std::vector<double>& k, const std::vector<double>& v, Where at,
-            double* out) const {
+            Expected& expected) const {
     const int64_t d = case_.shape.head_dim;
     const int64_t n = at.head / (case_.shape.q_heads / case_.shape.kv_heads);
     std::vector<double> scores(static_cast<size_t>(at.seen));
@@ -229,10 +235,15 @@ class Batch {
     }
     double sum = 0;
     for (double& s : scores) sum += s = std::exp(s - maximum);
-    std::fill(out, out + d, 0.0);
+    double* const out = expected.out.data() + at.out;
+    double* const magnitude = expected.magnitude.data() + at.out;
     for (int64_t j = 0; j < at.seen; ++j) {
       const double* value = v.data() + CacheRow(at.sequence, j, n);
-      for (int64_t i = 0; i < d; ++i) out[i] += scores[static_cast<size_t>(j)] / sum * value[i];
+      const double weight = scores[static_cast<size_t>(j)] / sum;
+      for (int64_t i = 0; i < d; ++i) {
+        out[i] += weight * value[i];
+        magnitude[i] += weight * std::abs(value[i]);
+      }
     }
   }
 

@@ -32,6 +32,11 @@ struct RmsNormQuantizeArgs {
 // what is quantised is the normalised row as rounded to x's dtype. (A model whose FP8 weights were
 // made for a bf16 norm's output sees the same numbers, fused or not.)
 //
+// Between devices, and instruction sets of the CPU, rows differ by some units of f32 before they
+// are rounded: the order of the sum and the reciprocal root are theirs. So a few codes are the next
+// ones (tests allow one in 2^12), and a scale, where a unit's largest element is among those that
+// differ, that of its neighbour in x's dtype, or the next power of two.
+//
 // InvalidArgument for operands or choices that do not fit together. ResourceExhausted: workspace
 // below RmsNormQuantizeWorkspaceBytes. Unimplemented where the device has no kernel. Worker thread.
 absl::Status RmsNormQuantize(const OpContext& ctx, const RmsNormQuantizeArgs& args);

@@ -26,6 +26,11 @@ struct SwigluQuantizeArgs {
 // The bits that Swiglu() into a tensor of x's dtype and Quantize() of it give on the same device:
 // what is quantised is the activation as rounded to x's dtype.
 //
+// Between devices, and instruction sets of the CPU, activations differ by some units of f32 before
+// they are rounded: the exponential and the quotient are theirs. So a few codes are the next ones
+// (tests allow one in 2^12), and a scale, where a unit's largest element is among those that
+// differ, that of its neighbour in x's dtype, or the next power of two.
+//
 // InvalidArgument for operands or choices that do not fit together. ResourceExhausted: workspace
 // below SwigluQuantizeWorkspaceBytes. Unimplemented where the device has no kernel. Worker thread.
 absl::Status SwigluQuantize(const OpContext& ctx, const SwigluQuantizeArgs& args);

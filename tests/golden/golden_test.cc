@@ -1,13 +1,13 @@
 // The tiny checkpoints with reference outputs, where a folder ../shared/golden stands beside
 // the workspace: every split over ranks and every chunk size must give the reference's logits.
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/golden/golden_folder.h"
 #include "tools/golden/compare.h"
 #include "tools/golden/golden_file.h"
 #include "tools/golden/golden_run.h"
@@ -16,16 +16,6 @@ namespace millrace {
 namespace {
 
 constexpr double kTolerance = 5e-4;
-
-// Where the workspace really is: this test's data are links into it.
-std::filesystem::path GoldenFolder() {
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::canonical("tests/golden/README.md", error);
-  if (error) return {};
-  const std::filesystem::path workspace = here.parent_path().parent_path().parent_path();
-  const std::filesystem::path folder = workspace.parent_path() / "shared" / "golden";
-  return std::filesystem::is_directory(folder, error) ? folder : std::filesystem::path();
-}
 
 struct Checkpoint {
   const char* name;

@@ -14,7 +14,7 @@
 #include "engine/weights/stored_layout.h"
 #include "kernels/core/check.h"
 #include "kernels/lowp/block_formats.h"
-#include "tests/parity/checkpoint_writer.h"
+#include "kernels/lowp/small_float.h"
 
 namespace millrace {
 namespace {
@@ -68,6 +68,11 @@ WrittenTensor Copied(const CheckpointSource& source, const TensorInfo& tensor) {
     copy.values.assign(values.begin(), values.end());
     return copy;
   }
+  if (tensor.dtype == FileDType::kF8E4M3) {
+    copy.type = WrittenTensor::Type::kF8E4M3;
+    for (const uint8_t code : BytesOf(tensor)) copy.values.push_back(kE4M3Values[code]);
+    return copy;
+  }
   copy.type =
       tensor.dtype == FileDType::kF32 ? WrittenTensor::Type::kF32 : WrittenTensor::Type::kBF16;
   copy.values.resize(size);
@@ -82,6 +87,35 @@ std::string QuantisedPrefix(const TensorInfo& tensor) {
   const bool named =
       absl::EndsWith(tensor.name, ".weight") || absl::EndsWith(tensor.name, ".weight_packed");
   return codes && named ? tensor.name.substr(0, tensor.name.rfind('.')) : "";
+}
+
+// Beside a matrix; those of a cache are not.
+bool IsWeightScale(const std::string& name) {
+  return absl::EndsWith(name, ".weight_scale") || absl::EndsWith(name, ".weight_scale_inv") ||
+         absl::EndsWith(name, ".input_scale");
+}
+
+// Of the matrix `weight`: of its blocks, rows, or all.
+const WrittenTensor& ScaleOf(const std::map<std::string, WrittenTensor>& stored,
+                             const std::string& weight) {
+  const auto blocks = stored.find(weight + "_scale_inv");
+  return blocks != stored.end() ? blocks->second : stored.at(weight + "_scale");
+}
+
+WrittenTensor Widened(const WrittenTensor& codes, const WrittenTensor& scale) {
+  const int64_t rows = codes.shape[0], cols = codes.shape[1];
+  const bool blocks = scale.shape.size() == 2 && scale.shape[0] == (rows + 127) / 128 &&
+                      scale.shape[1] == (cols + 127) / 128;
+  WrittenTensor w = {.shape = codes.shape, .type = WrittenTensor::Type::kF32};
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const int64_t row = i / cols, col = i % cols;
+    const int64_t at = blocks                     ? row / 128 * scale.shape[1] + col / 128
+                       : scale.values.size() == 1 ? 0
+                                                  : row;
+    w.values.push_back(codes.values[static_cast<size_t>(i)] *
+                       scale.values[static_cast<size_t>(at)]);
+  }
+  return w;
 }
 
 }  // namespace
@@ -112,10 +146,36 @@ StoredBytes WriteDequantised(const std::string& from, const std::string& config,
     bytes.plain += static_cast<int64_t>(tensor->data.size());
     tensors[name] = Copied(*source, *tensor);
   }
-  std::ostringstream text;
-  text << std::ifstream(config + "/config.json").rdbuf();
-  WriteCheckpoint(to, text.str(), tensors);
+  WriteCheckpoint(to, ConfigOf(config), tensors);
   return bytes;
+}
+
+std::string ConfigOf(const std::string& dir) {
+  std::ostringstream text;
+  text << std::ifstream(dir + "/config.json").rdbuf();
+  return text.str();
+}
+
+std::map<std::string, WrittenTensor> StoredTensors(const std::string& dir) {
+  const std::unique_ptr<CheckpointSource> source = *CheckpointSource::Open(dir);
+  std::map<std::string, WrittenTensor> tensors;
+  for (const auto& [name, tensor] : source->checkpoint().tensors()) {
+    tensors[name] = Copied(*source, *tensor);
+  }
+  return tensors;
+}
+
+std::map<std::string, WrittenTensor> DequantisedLlama(const std::string& dir) {
+  const std::map<std::string, WrittenTensor> stored = StoredTensors(dir);
+  std::map<std::string, WrittenTensor> tensors;
+  for (const auto& [name, tensor] : stored) {
+    if (tensor.type == WrittenTensor::Type::kF8E4M3) {
+      tensors[name] = Widened(tensor, ScaleOf(stored, name));
+    } else if (!IsWeightScale(name)) {
+      tensors[name] = tensor;
+    }
+  }
+  return tensors;
 }
 
 }  // namespace millrace

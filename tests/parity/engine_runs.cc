@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "kernels/core/check.h"
 
 namespace millrace {
 namespace {
@@ -58,6 +59,25 @@ double LargestError(const std::vector<std::vector<double>>& want,
     }
   }
   return worst;
+}
+
+double Rms(const std::vector<std::vector<double>>& rows) {
+  double sum = 0, count = 0;
+  for (const std::vector<double>& row : rows) {
+    for (const double x : row) sum += x * x;
+    count += static_cast<double>(row.size());
+  }
+  return std::sqrt(sum / count);
+}
+
+std::vector<std::vector<double>> Difference(const std::vector<std::vector<double>>& a,
+                                            const std::vector<std::vector<float>>& b) {
+  MR_CHECK_EQ(a.size(), b.size());
+  std::vector<std::vector<double>> rows = a;
+  for (size_t t = 0; t < a.size(); ++t) {
+    for (size_t i = 0; i < a[t].size(); ++i) rows[t][i] -= double{b[t][i]};
+  }
+  return rows;
 }
 
 LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& setup) {
@@ -121,6 +141,12 @@ void RunAndCancel(Engine& engine, Request request) {
   sink->WaitForAFew();
   engine.Cancel(id, FinishReason::kAbort);
   sink->Take();
+}
+
+std::vector<std::vector<float>> PromptLogits(Engine& engine, const std::vector<int32_t>& prompt) {
+  Output output = RunAll(engine, {Greedy(prompt, 1, true)})[0];
+  EXPECT_TRUE(output.status.ok()) << output.status;
+  return std::move(output.logits);
 }
 
 std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab) {

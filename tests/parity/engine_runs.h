@@ -64,6 +64,11 @@ LocalExecutorConfig ExecutorConfig(const std::string& dir, const EngineSetup& se
 double LargestError(const std::vector<std::vector<double>>& want,
                     const std::vector<std::vector<float>>& got);
 
+// Root of the mean square.
+double Rms(const std::vector<std::vector<double>>& rows);
+std::vector<std::vector<double>> Difference(const std::vector<std::vector<double>>& a,
+                                            const std::vector<std::vector<float>>& b);
+
 // Null, and a failed test, when the model cannot be loaded.
 std::unique_ptr<Engine> Start(const std::string& dir, const EngineSetup& setup);
 
@@ -72,6 +77,9 @@ std::vector<Output> RunAll(Engine& engine, std::vector<Request> requests);
 
 // Cancels the request once it has a few tokens, and waits for its end.
 void RunAndCancel(Engine& engine, Request request);
+
+// Of each position of a prompt by itself; no rows, and a failed test, where it fails.
+std::vector<std::vector<float>> PromptLogits(Engine& engine, const std::vector<int32_t>& prompt);
 
 std::vector<int32_t> Prompt(int32_t length, int32_t seed, int32_t vocab = 61);
 

@@ -3,45 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <memory>
+#include <map>
+#include <random>
 #include <span>
+#include <utility>
 
 #include "absl/strings/match.h"
-#include "engine/weights/checkpoint_source.h"
+#include "engine/parallel/shard.h"
 #include "gtest/gtest.h"
-#include "kernels/core/check.h"
-#include "kernels/lowp/small_float.h"
+#include "tests/parity/checkpoint_writer.h"
+#include "tests/parity/dequantised_checkpoint.h"
+#include "tests/parity/engine_runs.h"
 #include "tests/parity/round_e4m3.h"
 
 namespace millrace {
 namespace {
 
-std::vector<float> Floats(const CheckpointSource& source, const TensorInfo& tensor) {
-  std::vector<Range> all;
-  for (const int64_t extent : tensor.shape) all.push_back({0, extent});
-  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-  MR_CHECK(source.Read(tensor.name, all, DType::kF32, values.data()).ok());
-  return values;
-}
-
-// code * scale, by the shape of the scales: of blocks, rows, or all.
-WrittenTensor Widened(const CheckpointSource& source, const TensorInfo& weight) {
-  const std::string prefix = weight.name.substr(0, weight.name.rfind('.'));
-  const bool blocks = source.Find(prefix + ".weight_scale_inv").ok();
-  const TensorInfo scale = *source.Find(prefix + (blocks ? ".weight_scale_inv" : ".weight_scale"));
-  const std::vector<float> scales = Floats(source, scale);
-  const auto rows = weight.shape[0], cols = weight.shape[1];
-  WrittenTensor w = {.shape = weight.shape, .type = WrittenTensor::Type::kF32};
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    const int64_t row = i / cols, col = i % cols;
-    const int64_t at = blocks               ? row / 128 * scale.shape[1] + col / 128
-                       : scales.size() == 1 ? 0
-                                            : row;
-    const auto code = static_cast<uint8_t>(weight.data[static_cast<size_t>(i)]);
-    w.values.push_back(kE4M3Values[code] * scales[static_cast<size_t>(at)]);
-  }
-  return w;
-}
+constexpr int64_t kPatch = 64;
 
 // Elements [begin, end) through E4M3 under `scale`, 0: one of their own.
 void Round(std::vector<double>& x, size_t begin, size_t end, double scale) {
@@ -52,12 +30,17 @@ void Round(std::vector<double>& x, size_t begin, size_t end, double scale) {
   if (scale > 0) RoundE4M3(std::span(x).subspan(begin, end - begin), scale);
 }
 
-void RoundInputs(QuantTarget target, std::vector<double>& x) {
-  if (target == QuantTarget::kFp8) {
+// `parts`: ranks that hold a part of x each.
+void RoundInputs(QuantTarget target, int32_t parts, std::vector<double>& x) {
+  if (target == QuantTarget::kFp8) {  // ranks are cut between groups
     for (size_t i = 0; i < x.size(); i += 128) Round(x, i, std::min(i + 128, x.size()), 0);
-  } else {
-    const bool given = target == QuantTarget::kFp8ModelOpt;
-    Round(x, 0, x.size(), given ? double{kFp8ActivationAmax} / 448 : 0);
+    return;
+  }
+  const bool given = target == QuantTarget::kFp8ModelOpt;
+  for (int32_t part = 0; part < parts; ++part) {
+    const Range range = BalancedRange(static_cast<int64_t>(x.size()), parts, part);
+    Round(x, static_cast<size_t>(range.begin), static_cast<size_t>(range.end),
+          given ? double{kFp8ActivationAmax} / 448 : 0);
   }
 }
 
@@ -76,49 +59,58 @@ std::string Fp8FormatName(QuantTarget target) {
   }
 }
 
+TinyLlama PatchyLlama(const TinyLlamaShape& shape, uint32_t seed) {
+  TinyLlama model(shape, seed);
+  const std::map<std::string, WrittenTensor> plain = model.tensors();
+  std::mt19937 rng(seed);
+  std::uniform_int_distribution<int> exponents(-5, 1);
+  for (const auto& [name, tensor] : plain) {
+    if (!absl::EndsWith(name, "_proj.weight")) continue;
+    WrittenTensor patchy = tensor;
+    const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
+    const int64_t across = (cols + kPatch - 1) / kPatch;
+    std::vector<int> exponent(static_cast<size_t>((rows + kPatch - 1) / kPatch * across));
+    for (int& e : exponent) e = exponents(rng);
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      const int64_t patch = i / cols / kPatch * across + i % cols / kPatch;
+      float& value = patchy.values[static_cast<size_t>(i)];
+      value = std::ldexp(value, exponent[static_cast<size_t>(patch)]);
+    }
+    model.Set(name, std::move(patchy));
+  }
+  return model;
+}
+
 TinyLlama Dequantised(const TinyLlamaShape& shape, const std::string& dir) {
   TinyLlama twin(shape, 1);
-  const std::unique_ptr<CheckpointSource> source = *CheckpointSource::Open(dir);
-  for (const auto& [name, tensor] : source->checkpoint().tensors()) {
-    if (tensor->dtype == FileDType::kF8E4M3) {
-      twin.Set(name, Widened(*source, *tensor));
-    } else if (!absl::StrContains(name, "_scale")) {
-      twin.Set(name, {.shape = tensor->shape, .values = Floats(*source, *tensor)});
-    }
-  }
+  for (auto& [name, tensor] : DequantisedLlama(dir)) twin.Set(name, tensor);
   return twin;
 }
 
-Fp8Llama MakeFp8Llama(const TinyLlamaShape& shape, QuantTarget target, const std::string& name) {
-  const TinyLlama model(shape, 11);
-  const std::string plain = Folder(model, name + "_plain");
+void RoundAsRanks(QuantTarget target, int32_t ranks, TinyLlama& twin) {
+  twin.round_inputs = [target, ranks](const std::string& projection, std::vector<double>& x) {
+    const bool cut =
+        absl::EndsWith(projection, ".o_proj") || absl::EndsWith(projection, ".down_proj");
+    RoundInputs(target, cut ? ranks : 1, x);
+  };
+}
+
+std::string Requantised(const std::string& plain, QuantTarget target, const std::string& name,
+                        float activation_amax) {
   const std::string dir = MakeFolder(name + "_" + Fp8FormatName(target));
   std::filesystem::remove_all(dir);  // what an earlier run left
   const absl::StatusOr<QuantizeReport> report = QuantizeCheckpoint(
-      {.input = plain, .output = dir, .target = target, .activation_amax = kFp8ActivationAmax});
+      {.input = plain, .output = dir, .target = target, .activation_amax = activation_amax});
   EXPECT_TRUE(report.ok()) << report.status();
+  return dir;
+}
+
+Fp8Llama MakeFp8Llama(const TinyLlamaShape& shape, QuantTarget target, const std::string& name) {
+  const std::string plain = Folder(PatchyLlama(shape, 11), name + "_plain");
+  const std::string dir = Requantised(plain, target, name, kFp8ActivationAmax);
   Fp8Llama made = {plain, dir, Dequantised(shape, dir)};
-  made.twin.round_inputs = [target](std::vector<double>& x) { RoundInputs(target, x); };
+  RoundAsRanks(target, 1, made.twin);
   return made;
-}
-
-double Rms(const std::vector<std::vector<double>>& rows) {
-  double sum = 0, count = 0;
-  for (const std::vector<double>& row : rows) {
-    for (const double x : row) sum += x * x;
-    count += static_cast<double>(row.size());
-  }
-  return std::sqrt(sum / count);
-}
-
-std::vector<std::vector<double>> Difference(const std::vector<std::vector<double>>& a,
-                                            const std::vector<std::vector<float>>& b) {
-  MR_CHECK_EQ(a.size(), b.size());
-  std::vector<std::vector<double>> rows = a;
-  for (size_t t = 0; t < a.size(); ++t) {
-    for (size_t i = 0; i < a[t].size(); ++i) rows[t][i] -= double{b[t][i]};
-  }
-  return rows;
 }
 
 }  // namespace millrace

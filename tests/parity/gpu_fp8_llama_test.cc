@@ -1,5 +1,7 @@
 // LLaMA from FP8 weights on a GPU: against the formulas with activations rounded, graphs against
 // eager steps.
+#include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,14 +9,19 @@
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_device.h"
+#include "tests/parity/cache_codes.h"
+#include "tests/parity/checkpoint_writer.h"
+#include "tests/parity/dequantised_checkpoint.h"
 #include "tests/parity/engine_runs.h"
 #include "tests/parity/fp8_llama.h"
+#include "tests/parity/nearness.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
 namespace {
 
-std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quantize = false) {
+std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quantize = false,
+                                   DType cache = DType::kBF16) {
   return Start(dir, {.pages = 400,
                      .max_num_seqs = 64,
                      .dtype = DType::kBF16,
@@ -23,6 +30,7 @@ std::unique_ptr<Engine> StartOnGpu(const std::string& dir, bool eager, bool quan
                      .enforce_eager = eager,
                      .max_model_len = 160,
                      .max_batch_tokens = 192,
+                     .kv_dtype = cache,
                      .numerics = Numerics::kServing,
                      .quantize = quantize});
 }
@@ -34,7 +42,7 @@ constexpr TinyLlamaShape kUneven = {
 constexpr TinyLlamaShape kWhole = {
     .hidden = 256, .intermediate = 384, .heads = 4, .kv_heads = 2, .head_dim = 64};
 constexpr TinyLlamaShape kWide = {
-    .hidden = 256, .intermediate = 8704, .heads = 4, .kv_heads = 2, .head_dim = 64};
+    .hidden = 256, .intermediate = 8704, .layers = 1, .heads = 4, .kv_heads = 2, .head_dim = 64};
 
 Fp8Llama Llama(QuantTarget format, const TinyLlamaShape& shape = kUneven) {
   return MakeFp8Llama(shape, format, "gpu_fp8");
@@ -47,23 +55,36 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
   }
 };
 
-// bf16 activations put one element of many on the other side of a rounding to FP8, and weights are
-// large and random here, so this is about what rounding to FP8 costs at all (fp8_llama_test: 0.16
-// to 0.2 of the logits); a wrong scale or cut costs more than the logits themselves.
+// Printed for README.md's sake.
+void ExpectNear(const TinyLlama& twin, Engine& engine, const std::vector<int32_t>& lengths) {
+  const Nearness nearness = MeasureNearness(
+      twin, [&](const std::vector<int32_t>& prompt) { return PromptLogits(engine, prompt); },
+      lengths);
+  std::cout << "hidden size " << twin.shape().hidden << ": " << nearness << "\n";
+  EXPECT_LT(nearness.error, kNoises * nearness.noise);
+}
+
 TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
   for (const TinyLlamaShape& shape : {kUneven, kWhole, kWide}) {
     const Fp8Llama llama = Llama(GetParam(), shape);
     const std::unique_ptr<Engine> engine = StartOnGpu(llama.dir, /*eager=*/true);
     ASSERT_NE(engine, nullptr);
-    for (const int32_t length : {1, 5, 33, 70, 150}) {
-      const Request request = Greedy(Prompt(length, length), 1, true);
-      const Output output = RunAll(*engine, {request})[0];
-      ASSERT_TRUE(output.status.ok()) << output.status;
-      const std::vector<std::vector<double>> want = llama.twin.Logits(request.prompt);
-      EXPECT_LT(Rms(Difference(want, output.logits)), 0.25 * Rms(want))
-          << length << " tokens, hidden size " << shape.hidden;
-    }
+    ExpectNear(llama.twin, *engine, {1, 5, 33, 70, 150});
   }
+}
+
+// Each head has a scale of its own in a cache of codes.
+TEST_P(GpuFp8Parity, AnFp8CacheWithScalesOnAGpu) {
+  Fp8Llama llama = Llama(GetParam());
+  const HeadScales scales = UnlikeScales(kUneven, 0.075f);
+  std::map<std::string, WrittenTensor> tensors = StoredTensors(llama.dir);
+  for (const auto& [name, tensor] : ScaleTensors(scales)) tensors[name] = tensor;
+  const std::string dir = MakeFolder("gpu_fp8_cache");
+  WriteCheckpoint(dir, ConfigOf(llama.dir), tensors);
+  const std::unique_ptr<Engine> engine = StartOnGpu(dir, /*eager=*/true, false, DType::kU8);
+  ASSERT_NE(engine, nullptr);
+  llama.twin.round_cache = InCodes(scales);
+  ExpectNear(llama.twin, *engine, {1, 5, 33, 70});
 }
 
 TEST_P(GpuFp8Parity, AGraphIsTheEagerStepBitForBitOnAGpu) {
@@ -96,7 +117,7 @@ TEST(GpuFp8Llama, AtLoadIsTheCheckpointOfChannelsOnAGpu) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, GpuFp8Parity,
                          testing::Values(QuantTarget::kFp8, QuantTarget::kFp8Ct,
-                                         QuantTarget::kFp8ModelOpt),
+                                         QuantTarget::kFp8CtTensor, QuantTarget::kFp8ModelOpt),
                          [](const auto& info) { return Fp8FormatName(info.param); });
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,8 +10,8 @@
 #include "engine/runtime/engine.h"
 #include "engine/runtime/local_executor.h"
 #include "gtest/gtest.h"
+#include "tests/parity/cache_codes.h"
 #include "tests/parity/engine_runs.h"
-#include "tests/parity/round_e4m3.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
@@ -106,11 +105,6 @@ TEST(ParityTest, BFloat16StaysNear) {
 // in the formula it would be more than 0.05).
 constexpr double kFp8Tolerance = 0.02;
 
-// What a cache of codes with this scale makes of keys and values.
-std::function<void(std::vector<double>&)> InCodes(double scale) {
-  return [scale](std::vector<double>& row) { RoundE4M3(row, scale); };
-}
-
 TEST(ParityTest, AnFp8CacheHoldsRoundedKeysAndValues) {
   for (const NamedShape& s : kShapes) {
     SCOPED_TRACE(s.name);
@@ -122,7 +116,7 @@ TEST(ParityTest, AnFp8CacheHoldsRoundedKeysAndValues) {
     const std::vector<Output> outputs = RunAll(*engine, {request});
     ASSERT_TRUE(outputs[0].status.ok()) << outputs[0].status;
     EXPECT_GT(LargestError(model.Logits(request.prompt), outputs[0].logits), 0.05) << "was it FP8?";
-    model.round_cache = InCodes(1);
+    model.round_cache = InCodes();
     EXPECT_LT(LargestError(model.Logits(request.prompt), outputs[0].logits), kFp8Tolerance);
   }
 }
@@ -165,21 +159,22 @@ TEST(ParityTest, AnFp8CacheKeepsPrefixesAndSequences) {
   }
 }
 
+// Each head of keys and of values has one of its own.
 TEST(ParityTest, ScalesOfAnFp8CacheComeFromTheCheckpoint) {
   const Request request = Greedy(Prompt(33, 33), 1, true);
-  for (const float scale : {0.30078125f, 0x1p-11f}) {  // bf16; the second saturates at 0.22
+  for (const float unit : {0.075f, 0x1p-13f}) {  // the second saturates at 0.05 to 1.75
     TinyLlama model({}, 1);
-    for (const std::string layer : {"model.layers.0", "model.layers.1"}) {
-      model.Add(layer + ".self_attn.k_proj.k_scale", {1}, scale);
-      model.Add(layer + ".self_attn.v_proj.v_scale", {3}, scale);
-    }
+    const HeadScales scales = UnlikeScales(model.shape(), unit);
+    for (const auto& [name, tensor] : ScaleTensors(scales)) model.Set(name, tensor);
     const std::string dir = Folder(model, "fp8_scaled");
-    const std::unique_ptr<Engine> engine = Start(dir, {.kv_dtype = DType::kU8});
-    ASSERT_NE(engine, nullptr);
-    model.round_cache = InCodes(double{scale});
-    const double error =
-        LargestError(model.Logits(request.prompt), RunAll(*engine, {request})[0].logits);
-    EXPECT_LT(error, kFp8Tolerance) << scale;
+    model.round_cache = InCodes(scales);
+    const std::vector<std::vector<double>> want = model.Logits(request.prompt);
+    for (const int32_t ranks : {1, 2, 3}) {  // of three kv heads
+      const std::unique_ptr<Engine> engine = Start(dir, {.ranks = ranks, .kv_dtype = DType::kU8});
+      ASSERT_NE(engine, nullptr);
+      EXPECT_LT(LargestError(want, RunAll(*engine, {request})[0].logits), kFp8Tolerance)
+          << unit << ", ranks " << ranks;
+    }
   }
 }
 

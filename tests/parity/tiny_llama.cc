@@ -96,14 +96,20 @@ void TinyLlama::Write(const std::string& dir) const {
   WriteCheckpoint(dir, config.dump(), tensors_);
 }
 
+void TinyLlama::Keep(Rows& x) const {
+  if (!round_kept) return;
+  for (std::vector<double>& row : x) round_kept(row);
+}
+
 TinyLlama::Rows TinyLlama::Project(const std::string& prefix, const Rows& x) const {
   const WrittenTensor& w = tensors_.at(prefix + ".weight");
   const auto bias = tensors_.find(prefix + ".bias");
   const size_t outputs = static_cast<size_t>(w.shape[0]);
   const size_t inputs = static_cast<size_t>(w.shape[1]);
+  const bool in_layer = prefix.find(".layers.") != std::string::npos;
   Rows y;
   for (std::vector<double> row : x) {
-    if (round_inputs && prefix.find(".layers.") != std::string::npos) round_inputs(row);
+    if (round_inputs && in_layer) round_inputs(prefix, row);
     std::vector<double>& out = y.emplace_back(outputs);
     for (size_t o = 0; o < outputs; ++o) {
       out[o] = bias == tensors_.end() ? 0.0 : bias->second.values[o];
@@ -112,6 +118,7 @@ TinyLlama::Rows TinyLlama::Project(const std::string& prefix, const Rows& x) con
       }
     }
   }
+  if (in_layer) Keep(y);
   return y;
 }
 
@@ -124,6 +131,7 @@ TinyLlama::Rows TinyLlama::Norm(const std::string& name, const Rows& x) const {
     const double scale = 1 / std::sqrt(squares / static_cast<double>(row.size()) + shape_.eps);
     for (size_t i = 0; i < row.size(); ++i) row[i] *= scale * static_cast<double>(weight[i]);
   }
+  Keep(y);
   return y;
 }
 
@@ -148,13 +156,17 @@ TinyLlama::Rows TinyLlama::Attend(const std::string& prefix, const Rows& x) cons
   Rows v = Project(prefix + ".v_proj", x);
   const size_t d = static_cast<size_t>(shape_.head_dim);
   const size_t group = static_cast<size_t>(shape_.heads / shape_.kv_heads);
-  Rows out;
   for (size_t t = 0; t < x.size(); ++t) {
     Rotate(q[t], t);
     Rotate(k[t], t);
+  }
+  Keep(q);
+  Keep(k);
+  Rows out;
+  for (size_t t = 0; t < x.size(); ++t) {
     if (round_cache) {
-      round_cache(k[t]);
-      round_cache(v[t]);
+      round_cache(prefix + ".k_proj", k[t]);
+      round_cache(prefix + ".v_proj", v[t]);
     }
     std::vector<double>& row = out.emplace_back(q[t].size(), 0.0);
     for (size_t h = 0; h < q[t].size() / d; ++h) {
@@ -172,6 +184,7 @@ TinyLlama::Rows TinyLlama::Attend(const std::string& prefix, const Rows& x) cons
       }
     }
   }
+  Keep(out);
   return Project(prefix + ".o_proj", out);
 }
 
@@ -181,6 +194,7 @@ TinyLlama::Rows TinyLlama::Mlp(const std::string& prefix, const Rows& x) const {
   for (size_t t = 0; t < gate.size(); ++t) {
     for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] = Silu(gate[t][i]) * up[t][i];
   }
+  Keep(gate);
   return Project(prefix + ".down_proj", gate);
 }
 
@@ -191,10 +205,11 @@ std::vector<std::vector<double>> TinyLlama::Logits(const std::vector<int32_t>& t
     const auto row = table.begin() + int64_t{token} * shape_.hidden;
     x.emplace_back(row, row + shape_.hidden);
   }
-  const auto add = [&x](const Rows& delta) {
+  const auto add = [&](const Rows& delta) {
     for (size_t t = 0; t < x.size(); ++t) {
       for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += delta[t][i];
     }
+    Keep(x);
   };
   for (int32_t i = 0; i < shape_.layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i);

@@ -46,10 +46,14 @@ class TinyLlama final {
   // What Write() writes and Logits() computes with.
   void Set(const std::string& name, WrittenTensor tensor) { tensors_[name] = std::move(tensor); }
   const std::map<std::string, WrittenTensor>& tensors() const { return tensors_; }
-  // Of what goes into the matrices of the layers, a token at a time, in Logits(); empty: nothing.
-  std::function<void(std::vector<double>&)> round_inputs;
-  // Likewise of a token's keys, rotated, and of its values.
-  std::function<void(std::vector<double>&)> round_cache;
+  // Changes a token's row on its way, in Logits(); empty: nothing. `projection`: of which matrix,
+  // "model.layers.0.self_attn.k_proj".
+  using Rounding = std::function<void(const std::string& projection, std::vector<double>& row)>;
+  Rounding round_inputs;  // what goes into the matrices of the layers
+  Rounding round_cache;   // keys, rotated, and values
+  // What else is kept from one op to the next, before the above: of norms, products in the layers,
+  // rotated heads, attention, gated activations and sums.
+  std::function<void(std::vector<double>& row)> round_kept;
 
   // Writes config.json and model.safetensors (bf16, which holds the weights exactly) into `dir`.
   void Write(const std::string& dir) const;
@@ -66,6 +70,7 @@ class TinyLlama final {
   using Rows = std::vector<std::vector<double>>;
 
   void AddProjection(const std::string& prefix, int64_t outputs, int64_t inputs, bool bias);
+  void Keep(Rows& x) const;
   Rows Project(const std::string& prefix, const Rows& x) const;
   Rows Norm(const std::string& name, const Rows& x) const;
   Rows Attend(const std::string& prefix, const Rows& x) const;

@@ -1,0 +1,39 @@
+// How near a GPU, which keeps bf16 from one op to the next, comes to formulas in double precision.
+#ifndef TESTS_PARITY_NEARNESS_H_
+#define TESTS_PARITY_NEARNESS_H_
+
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <vector>
+
+#include "tests/parity/tiny_llama.h"
+
+namespace millrace {
+
+// Roots of mean squares over all logits of some prompts.
+struct Nearness {
+  double error = 0;   // what is measured, from the formulas
+  double alike = 0;   // what is measured, from the formulas where they keep bf16 too
+  double noise = 0;   // those, from the formulas
+  double spread = 0;  // of the formulas' logits
+};
+
+// bf16 puts some elements on the other side of a rounding to FP8, a sixteenth to an eighth of them
+// away: the formulas, keeping bf16, suffer as many. Twice their noise is a bound: nearness_test has
+// what is above it, such as scales of another head of a cache or of another block of the first
+// layer. An error in the last layer's attention need not be.
+inline constexpr double kNoises = 2;
+
+// The logits of each position of a prompt.
+using LogitsOfPrompt = std::function<std::vector<std::vector<float>>(const std::vector<int32_t>&)>;
+
+// `lengths`: of prompts. `model` may round inputs and cache.
+Nearness MeasureNearness(const TinyLlama& model, const LogitsOfPrompt& measured,
+                         const std::vector<int32_t>& lengths);
+
+std::ostream& operator<<(std::ostream& out, const Nearness& nearness);
+
+}  // namespace millrace
+
+#endif  // TESTS_PARITY_NEARNESS_H_
