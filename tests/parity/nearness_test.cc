@@ -64,6 +64,14 @@ TEST(NearnessTest, ScalesOfACache) {
   }
 }
 
+TEST(NearnessTest, ACacheThatIsNotFp8) {
+  const TinyLlama model(
+      {.hidden = 192, .intermediate = 320, .heads = 6, .kv_heads = 3, .head_dim = 64}, 1);
+  TinyLlama rounded = model;
+  rounded.round_cache = InCodes(UnlikeScales(model.shape(), 0.075f));
+  ExpectNoticed(rounded, model, "not rounded");
+}
+
 class NearnessFp8Test : public testing::TestWithParam<QuantTarget> {};
 
 TEST_P(NearnessFp8Test, ScalesOfWeights) {
