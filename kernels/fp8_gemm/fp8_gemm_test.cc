@@ -173,10 +173,12 @@ void ExpectTiled(const OpContext& ctx, Device& device, const Fp8GemmCase& c, Til
 // A tile's last sums are stored while those of the block's next tile are made.
 TEST_P(Fp8GemmTest, BlocksWithSeveralTiles) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  // Wide, narrow, and of two widths, with tokens and outputs short of tiles; of one stage.
+  // Wide, narrow, and of two widths (from 192 and from 256), with tokens and outputs short of tiles;
+  // of one stage.
   constexpr Fp8GemmCase kCases[] = {{513, 272, 10248, 0, 3},
                                     {520, 144, 13896, 16, 0},
                                     {774, 1040, 4616, 0, 2},
+                                    {774, 272, 11304, 0, 1},
                                     {513, 128, 10248, 0, 3}};
   for (const Fp8GemmCase& c : kCases) {
     for (Tiled tiled : {Tiled::kPlain, Tiled::kF32, Tiled::kVectors, Tiled::kResidual}) {
@@ -403,11 +405,12 @@ TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
     const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, inputs, outputs), 132);
     return std::make_pair(c.narrow, c.mixed);
   };
-  EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, false));
-  EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, false));
-  EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, true));
+  EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, 0));
+  EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, 0));
+  EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, 192));
+  EXPECT_EQ(cut(774, 272, 11304), std::make_pair(false, 256));
   // Mixed where y allows, and else wide.
-  EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, true));
+  EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, 192));
 }
 
 // Wide tiles are whole rounds, and lie in y.
@@ -415,18 +418,21 @@ TEST(ChooseFp8GemmTest, MixedTilesFillRounds) {
   for (int64_t tokens = 130; tokens < 4200; tokens += 61) {
     for (int64_t outputs = 1024; outputs < 20000; outputs += 72) {
       const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, 2048, outputs), 132);
-      if (!c.mixed) continue;
+      if (c.mixed == 0) continue;
       const int64_t rows = (tokens + 127) / 128;
       ASSERT_TRUE(0 <= c.turn && c.turn <= rows);
       EXPECT_EQ((c.turn * c.wide[0] + (rows - c.turn) * c.wide[1]) % 132, 0);
-      for (int64_t wide : c.wide) EXPECT_TRUE(0 <= wide && wide * 192 <= outputs);
+      for (int64_t wide : c.wide) EXPECT_TRUE(0 <= wide && wide * c.mixed <= outputs);
     }
   }
-  const Fp8GemmTileCut served = CutFp8GemmTiles(Shaped(4096, 7168, 2112), 132);
-  EXPECT_TRUE(served.mixed);
-  EXPECT_EQ(served.turn, 20);
-  EXPECT_EQ(served.wide[0], 9);
-  EXPECT_EQ(served.wide[1], 7);
+  const auto served = [](int64_t inputs, int64_t outputs) {
+    const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(4096, inputs, outputs), 132);
+    return std::make_tuple(c.mixed, c.turn, c.wide[0], c.wide[1]);
+  };
+  EXPECT_EQ(served(7168, 2112), std::make_tuple(192, 20, 9, 7));
+  EXPECT_EQ(served(1536, 24576), std::make_tuple(256, 28, 95, 94));
+  EXPECT_EQ(served(512, 32768), std::make_tuple(256, 28, 128, 127));
+  EXPECT_EQ(served(7168, 4096), std::make_tuple(0, 0, 0, 0));
 }
 
 // The winners measured on an H200 (tiles.md).
@@ -486,7 +492,7 @@ TEST(ChooseFp8GemmTest, CutsFitAnyNumberOfMultiprocessors) {
       EXPECT_TRUE(cut.splits == 1 || (s.outputs + width - 1) / width * cut.splits <= most);
       const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(4096, s.inputs, s.outputs), multiprocessors);
       EXPECT_EQ((c.turn * c.wide[0] + (32 - c.turn) * c.wide[1]) % multiprocessors, 0);
-      EXPECT_LE(std::max(c.wide[0], c.wide[1]) * 192, s.outputs);
+      EXPECT_LE(std::max(c.wide[0], c.wide[1]) * c.mixed, s.outputs);
     }
   }
 }
