@@ -9,6 +9,7 @@
 #include "kernels/fp8_gated/fp8_gated.h"
 #include "kernels/fp8_gemm/fp8_gemm.h"
 #include "kernels/quantize/quantize.h"
+#include "kernels/quantize_fp8_gemm/quantize_fp8_gemm.h"
 
 namespace millrace {
 namespace {
@@ -45,6 +46,8 @@ absl::StatusOr<Fp8Linear> Fp8Linear::Load(absl::Span<const StoredPart> parts,
     ASSIGN_OR_RETURN(layer.has_gated_, Fp8GatedCovers(device, layer.inputs_, layer.outputs_ / 2));
     ASSIGN_OR_RETURN(layer.gate_up_tokens_,
                      Fp8GateUpLeastTokens(device, layer.inputs_, layer.outputs_ / 2));
+    ASSIGN_OR_RETURN(layer.quantizes_,
+                     QuantizeFp8GemmCovers(device, layer.inputs_, layer.outputs_));
   }
   return layer;
 }
@@ -90,6 +93,13 @@ absl::StatusOr<QuantizeArgs> Fp8Linear::CodesOf(const OpContext& op, const Linea
 
 absl::Status Fp8Linear::Forward(const OpContext& op, const LinearInput& in,
                                 const std::optional<TensorView>& bias, const TensorView& y) const {
+  if (QuantizeCovers(in)) {
+    return QuantizeFp8Gemm(op, {.x = in.x,
+                                .weight = weight_.codes.view,
+                                .weight_scale = weight_.scale.view,
+                                .y = y,
+                                .bias = bias});
+  }
   ASSIGN_OR_RETURN(const QuantizeArgs args, CodesOf(op, in));
   const bool blocks = weight_.scales == Fp8GemmScales::kBlocks;
   const TensorView& scale = weight_.scale.view;
@@ -131,6 +141,11 @@ absl::Status Fp8Linear::GatedForward(const OpContext& op, const LinearInput& in,
                        .weight_scale = weight_.scale.view,
                        .y = y.x,
                        .scales = weight_.scales});
+}
+
+bool Fp8Linear::QuantizeCovers(const LinearInput& in) const {
+  return quantizes_ && !in.quantised && in.x.dim(0) == 1 && in.x.dtype == DType::kBF16 &&
+         in.fp8->unit == QuantizeUnit::kToken;
 }
 
 bool Fp8Linear::GatedCovers(const LinearInput& y) const {

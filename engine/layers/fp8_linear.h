@@ -59,6 +59,8 @@ class Fp8Linear final {
   Fp8Linear() = default;
   // Whether Fp8GateUp makes the codes that y wants.
   bool GateUpCovers(const LinearInput& y) const;
+  // Whether QuantizeFp8Gemm takes such an input.
+  bool QuantizeCovers(const LinearInput& in) const;
   // The codes and scales of `in`, which is quantised now if it was not.
   static absl::StatusOr<QuantizeArgs> CodesOf(const OpContext& op, const LinearInput& in);
 
@@ -66,6 +68,7 @@ class Fp8Linear final {
   int64_t outputs_ = 0;
   Fp8Weight weight_;
   bool has_gated_ = false;  // Fp8Gated has a kernel for the weight
+  bool quantizes_ = false;  // QuantizeFp8Gemm is what its products of one token are
   // From here on Fp8GateUp is faster than what it stands for.
   int64_t gate_up_tokens_ = std::numeric_limits<int64_t>::max();
   Weight flags_;  // of Fp8Gemm; of this layer alone, so that products may overlap

@@ -96,6 +96,10 @@ struct Request {
   // checks); ascending. Such a request, and one with prompt logprobs, reads nothing from the
   // prefix cache, because cached tokens have no logits.
   std::vector<int32_t> logits_positions;
+
+  bool wants_prompt_logits() const {
+    return sampling.num_prompt_logprobs >= 0 || !logits_positions.empty();
+  }
 };
 
 }  // namespace millrace

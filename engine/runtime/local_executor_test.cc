@@ -102,6 +102,19 @@ TEST(LocalExecutorTest, ABadPlanSurfacesInCollectAndStays) {
   EXPECT_FALSE((*executor)->Launch(First()).ok());
 }
 
+TEST(LocalExecutorTest, APlanOfAGroupThatIsNotThereSurfacesInCollect) {
+  auto executor = LocalExecutor::Create(Config(1));
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  ASSERT_TRUE((*executor)->AllocateCache(8).ok());
+  StepPlan bad = First();
+  bad.sequences[0].group = 1;
+  ASSERT_TRUE((*executor)->Launch(bad).ok());
+  const absl::Status status = (*executor)->Collect().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("group 1, want 0 to 0"), std::string::npos)
+      << status;
+}
+
 TEST(LocalExecutorTest, AStepNeedsTheCache) {
   auto executor = LocalExecutor::Create(Config(1));
   ASSERT_TRUE(executor.ok()) << executor.status();

@@ -296,13 +296,19 @@ absl::Status ModelRunner::StagePlanAndFlush(ForwardBatch& batch) {
   return staging_->Flush(bytes, stream_);
 }
 
-absl::StatusOr<StepPlan> ModelRunner::OwnPart(const StepPlan& plan) const {
-  StepPlan own = {.step = plan.step, .sequences = {}};
+absl::Status ModelRunner::CheckGroups(const StepPlan& plan) const {
   for (const SequencePlan& s : plan.sequences) {
     if (s.group < 0 || s.group >= config_.data_parallel_size) {
       return absl::InvalidArgumentError(absl::StrCat(
           "step ", plan.step, ": group ", s.group, ", want 0 to ", config_.data_parallel_size - 1));
     }
+  }
+  return absl::OkStatus();
+}
+
+StepPlan ModelRunner::OwnPart(const StepPlan& plan) const {
+  StepPlan own = {.step = plan.step, .sequences = {}};
+  for (const SequencePlan& s : plan.sequences) {
     if (s.group == groups_.data_parallel_rank()) own.sequences.push_back(s);
   }
   return own;
@@ -316,7 +322,10 @@ absl::Status ModelRunner::Launch(const StepPlan& whole) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", whole.step, ": ", in_flight(), " steps wait to be collected"));
   }
-  ASSIGN_OR_RETURN(const StepPlan plan, OwnPart(whole));
+  RETURN_IF_ERROR(CheckGroups(whole));
+  std::optional<StepPlan> own;
+  if (config_.data_parallel_size > 1) own = OwnPart(whole);
+  const StepPlan& plan = own.has_value() ? *own : whole;
   RETURN_IF_ERROR(slots_->Validate(plan));
   if (NeedsRecords(plan)) RETURN_IF_ERROR(FinishAll());
   slots_->Apply(plan);

@@ -94,7 +94,8 @@ class ModelRunner final {
                              const DecodeGraphs::Progress& progress, DecodeGraphs& graphs);
 
   // What of a plan is this group's.
-  absl::StatusOr<StepPlan> OwnPart(const StepPlan& plan) const;
+  StepPlan OwnPart(const StepPlan& plan) const;
+  absl::Status CheckGroups(const StepPlan& plan) const;
   // Whether a step without sequences has to be run for the other groups' sake.
   bool JoinsIdleSteps() const { return config_.expert_parallel; }
 

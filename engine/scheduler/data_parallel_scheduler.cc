@@ -1,9 +1,11 @@
 #include "engine/scheduler/data_parallel_scheduler.h"
 
+#include <iterator>
 #include <tuple>
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/core/check.h"
 #include "kernels/core/status.h"
@@ -20,15 +22,14 @@ size_t DataParallelScheduler::GroupFor(const Request& request) const {
   if (groups_.size() == 1) return 0;
   // Larger is better. Behind a full group a prefix saves less than the wait costs, and by the time
   // that a slot is free the other groups may have it too.
-  const auto rank = [&](const Scheduler& group) {
-    const bool has_slot = group.num_live() < config_.max_num_seqs;
-    return std::make_tuple(has_slot, has_slot ? group.CachedTokens(request) : 0, -group.num_live());
+  const std::vector<PageKey> keys = groups_.front()->PromptKeys(request);
+  const auto rank = [&](const std::unique_ptr<Scheduler>& group) {
+    const bool has_slot = group->num_live() < config_.max_num_seqs;
+    return std::make_tuple(has_slot, has_slot ? group->CachedTokens(keys) : 0, -group->num_live());
   };
-  size_t best = 0;
-  for (size_t g = 1; g < groups_.size(); ++g) {
-    if (rank(*groups_[g]) > rank(*groups_[best])) best = g;
-  }
-  return best;
+  std::vector<std::tuple<bool, int32_t, int32_t>> ranks;
+  absl::c_transform(groups_, std::back_inserter(ranks), rank);
+  return absl::c_max_element(ranks) - ranks.begin();
 }
 
 absl::Status DataParallelScheduler::Admit(Request request) {

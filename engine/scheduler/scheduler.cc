@@ -178,12 +178,12 @@ void Scheduler::ScheduleWaiting(StepPlan& plan, int32_t& budget) {
   if (plan.sequences.empty()) launched_.pop_back();
 }
 
-void Scheduler::ExtendKeys(Sequence& seq, int32_t num_pages) const {
-  while (static_cast<int32_t>(seq.keys.size()) < num_pages) {
-    const PageKey parent = seq.keys.empty() ? RootKey(seq.request.cache_salt) : seq.keys.back();
-    const auto begin = static_cast<size_t>(seq.keys.size()) * config_.page_tokens;
-    seq.keys.push_back(
-        ChildKey(parent, absl::MakeConstSpan(seq.tokens).subspan(begin, config_.page_tokens)));
+void Scheduler::ExtendKeys(const std::string& salt, absl::Span<const int32_t> tokens,
+                           int32_t num_pages, std::vector<PageKey>& keys) const {
+  while (static_cast<int32_t>(keys.size()) < num_pages) {
+    const PageKey parent = keys.empty() ? RootKey(salt) : keys.back();
+    const size_t begin = keys.size() * config_.page_tokens;
+    keys.push_back(ChildKey(parent, tokens.subspan(begin, config_.page_tokens)));
   }
 }
 
@@ -194,13 +194,16 @@ bool Scheduler::WantsPendingPage(Sequence& seq) {
   return known < seq.keys.size() && pending_keys_.contains(seq.keys[known]);
 }
 
-int32_t Scheduler::CachedTokens(const Request& request) const {
-  Sequence probe;
-  probe.request = request;
-  probe.tokens = request.prompt;
-  if (!config_.enable_prefix_caching || probe.needs_prompt_logits()) return 0;
-  ExtendKeys(probe, (probe.size() - 1) / config_.page_tokens);
-  return static_cast<int32_t>(index_.Match(probe.keys).size()) * config_.page_tokens;
+std::vector<PageKey> Scheduler::PromptKeys(const Request& request) const {
+  std::vector<PageKey> keys;
+  if (!config_.enable_prefix_caching || request.wants_prompt_logits()) return keys;
+  const auto tokens = static_cast<int32_t>(request.prompt.size());
+  ExtendKeys(request.cache_salt, request.prompt, (tokens - 1) / config_.page_tokens, keys);
+  return keys;
+}
+
+int32_t Scheduler::CachedTokens(absl::Span<const PageKey> prompt_keys) const {
+  return static_cast<int32_t>(index_.Match(prompt_keys).size()) * config_.page_tokens;
 }
 
 bool Scheduler::Start(Sequence& seq) {

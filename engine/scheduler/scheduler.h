@@ -12,12 +12,14 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "engine/cache/page_pool.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/request/request.h"
@@ -74,8 +76,11 @@ class Scheduler final {
   // Finish(kAbort, DEADLINE_EXCEEDED) for every sequence whose deadline is before `now`.
   void FinishExpired(absl::Time now);
 
-  // Of the request's prompt, what a sequence would find in the cache now.
-  int32_t CachedTokens(const Request& request) const;
+  // Of the pages of the request's prompt that a sequence could find in a cache; the same in every
+  // scheduler of these settings.
+  std::vector<PageKey> PromptKeys(const Request& request) const;
+  // Tokens of a prompt with these keys that a sequence would find in the cache now.
+  int32_t CachedTokens(absl::Span<const PageKey> prompt_keys) const;
 
   // The next step, or nothing when no sequence can advance before a Commit or an Admit.
   std::optional<StepPlan> Next();
@@ -120,7 +125,12 @@ class Scheduler final {
   // for the rest of its known tokens, nothing changed.
   bool Start(Sequence& seq);
   bool WantsPendingPage(Sequence& seq);
-  void ExtendKeys(Sequence& seq, int32_t num_pages) const;
+  // `keys` has those of the first pages of `tokens`, and gets them up to `num_pages`.
+  void ExtendKeys(const std::string& salt, absl::Span<const int32_t> tokens, int32_t num_pages,
+                  std::vector<PageKey>& keys) const;
+  void ExtendKeys(Sequence& seq, int32_t num_pages) const {
+    ExtendKeys(seq.request.cache_salt, seq.tokens, num_pages, seq.keys);
+  }
   void Preempt(Sequence& seq);
   void ReleaseResources(Sequence& seq);
   void CommitSequence(const LaunchedSequence& launched, const SequenceResult& result);

@@ -40,10 +40,7 @@ struct Sequence {
     return expected_output() >= request.sampling.max_tokens ? 0 : length - scheduled;
   }
   // Cached tokens have no logits, so these must be computed.
-  bool needs_prompt_logits() const {
-    return output_size() == 0 &&
-           (request.sampling.num_prompt_logprobs >= 0 || !request.logits_positions.empty());
-  }
+  bool needs_prompt_logits() const { return output_size() == 0 && request.wants_prompt_logits(); }
 };
 
 }  // namespace millrace

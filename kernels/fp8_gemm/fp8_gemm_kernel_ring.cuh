@@ -12,6 +12,9 @@
 // kernels ahead, whose end everything waits for, stand behind it (few_tokens.md). It may widen its
 // first piece there too: where all of w is in the rings by then, widening is what takes the time
 // that remains.
+//
+// x comes as codes, or as a row of bf16 that every block quantises for itself, all of its threads
+// at once (kernels/quantize_fp8_gemm).
 #ifndef KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 #define KERNELS_FP8_GEMM_FP8_GEMM_KERNEL_RING_CUH_
 
@@ -24,6 +27,8 @@
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/tma.cuh"
+#include "kernels/ptx/vector.cuh"
+#include "kernels/quantize/encode.cuh"
 
 namespace millrace::fp8_ring {
 
@@ -35,8 +40,9 @@ using fp8_skinny::Word;
 
 // kBoxes: parts that a tile's rows consist of, each in one piece in w. kAhead: pieces of x that a
 // lane has in registers. kWidened: halves of a warp's first piece that are widened before the wait.
+// kRowWords: eights of bf16 of x that a thread quantises, 0 where x comes as codes.
 template <int kTiles, int kBoxesOfTile, int kWarpsOfBlock, int kPlaces, int kInputs, int kBlocks,
-          int kHalves = 0>
+          int kHalves = 0, int kWords = 0>
 struct Shape {
   static constexpr int kRowTiles = kTiles;
   static constexpr int kRows = 16 * kTiles;
@@ -48,6 +54,8 @@ struct Shape {
   static constexpr int kAhead = kInputs;
   static constexpr int kBlocksPerSm = kBlocks;
   static constexpr int kWidened = kHalves;
+  static constexpr int kRowWords = kWords;
+  static constexpr int kMostInputs = kThreads * kRowWords * kCodeWidth;  // of a row of bf16
   static_assert(kBoxRows % 16 == 0);
 };
 
@@ -56,6 +64,9 @@ struct Shared {
   // Rows of 128 bytes, whose 16 bytes lie swizzled.
   uint8_t ring[S::kWarps][S::kSlots][S::kRows * kPiece];
   float parts[S::kWarps][S::kRowTiles][kLanePad * 32];  // the warps' sums of a tile
+  static_assert(S::kMostInputs <= sizeof(parts));
+  // The row that the block has quantised: in the place of the sums, so a block has one tile.
+  __device__ __forceinline__ uint8_t* Row() { return reinterpret_cast<uint8_t*>(parts); }
   uint64_t full[S::kWarps][S::kSlots];
   float x_scale[kFp8GemmSkinnyTokens];  // of vectors
   // Of vectors each thread's own of every box, in the first; of blocks each warp's of every row
@@ -103,6 +114,34 @@ struct InputRows {
     }
   }
 };
+
+// The row of bf16 becomes codes with a scale, as Quantize() makes them of a token. All threads.
+template <typename S>
+__device__ __forceinline__ void QuantizeRow(const Fp8GemmKernelArgs& args, Shared<S>& shared) {
+  using Word = Vec<__nv_bfloat16, kCodeWidth>;
+  constexpr int kStep = S::kThreads * kCodeWidth;
+  const int first = static_cast<int>(threadIdx.x) * kCodeWidth;
+  Word words[S::kRowWords];
+#pragma unroll
+  for (int n = 0; n < S::kRowWords; ++n) {
+    const int i = first + n * kStep;
+    words[n] = i < args.inputs ? Word{LoadInPlace(args.x + i * sizeof(__nv_bfloat16))} : Word{};
+  }
+  float amax = 0;
+#pragma unroll
+  for (const Word& word : words) amax = fmaxf(amax, Amax(millrace::Widened(word)));
+  const float scale = ScaleOf(BlockMax(amax), CodeArgs());
+  const float inverse = InverseOf(scale);
+  if (threadIdx.x == 0) shared.x_scale[0] = scale;
+#pragma unroll
+  for (int n = 0; n < S::kRowWords; ++n) {
+    const int i = first + n * kStep;
+    if (i >= args.inputs) continue;
+    *reinterpret_cast<uint2*>(shared.Row() + i) =
+        Encode(millrace::Widened(words[n]), inverse, /*e5m2=*/false);
+  }
+  __syncthreads();
+}
 
 // Asks for a tile's scales of w, which no kernel writes; CommitCopies() ends it. Not by ordinary
 // loads: the warp would wait for them where it next waits for x, and they come from memory. Of
@@ -270,13 +309,21 @@ struct Warp {
   __device__ __forceinline__ void LoadInputs(const InputRows<kBlocks>& rows, int first) const {
 #pragma unroll
     for (int u = 0; u < S::kAhead; ++u) {
-      if (first + u * S::kWarps < pieces) rows.Load(first - warp, u * S::kWarps, in[u]);
+      const bool has = S::kRowWords == 0 && first + u * S::kWarps < pieces;
+      if (has) rows.Load(first - warp, u * S::kWarps, in[u]);
     }
+  }
+
+  // The u-th of them.
+  __device__ __forceinline__ Inputs InputsOf(int piece, int u) const {
+    if (S::kRowWords == 0) return in[u];
+    const uint8_t* const from = shared.Row() + piece * kPiece + 16 * (lane % 4);
+    return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 64)}};
   }
 
   // Of tokens, with the first inputs.
   __device__ __forceinline__ void LoadInputScales(const InputRows<kBlocks>& rows) const {
-    if (kBlocks || threadIdx.x >= args.tokens) return;
+    if (kBlocks || S::kRowWords > 0 || threadIdx.x >= args.tokens) return;
     shared.x_scale[threadIdx.x] = LoadInPlace(rows.scale[0]);
   }
 
@@ -325,7 +372,7 @@ struct Warp {
           WaitForCopies<0>();
           __syncwarp();
         }
-        MultiplyPiece<0>(in[u], nullptr, i, buffer, sums);
+        MultiplyPiece<0>(InputsOf(piece, u), nullptr, i, buffer, sums);
       }
       if (first + kStep < pieces) {
         LoadInputs(rows, first + kStep);
@@ -344,7 +391,7 @@ struct Warp {
       WaitForCopies<0>();
       __syncwarp();
     }
-    MultiplyPiece<S::kWidened>(in[0], ahead, 0, 0, sums);
+    MultiplyPiece<S::kWidened>(InputsOf(warp, 0), ahead, 0, 0, sums);
     done = 1;
   }
 
@@ -379,6 +426,7 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
   WaitForPriorGrid();
   StartNextGrid();
 
+  if constexpr (S::kRowWords > 0) QuantizeRow(args, shared);
   warp.LoadInputs(rows, index);
   warp.LoadInputScales(rows);
   int buffer = 0;
@@ -392,7 +440,8 @@ __device__ __forceinline__ void Run(const Fp8GemmKernelArgs& args, const CUtenso
       if (!last) warp.AskForScalesOf(tile + step, index, buffer ^ 1);
     }
     warp.MultiplyTile(rows, tile, last, buffer, sums);
-    if (tile != block) __syncthreads();  // the tile before is stored
+    // The tile before is stored, and all have read the row.
+    if (tile != block || S::kRowWords > 0) __syncthreads();
     warp.StoreSums(sums);
 #pragma unroll
     for (auto& row_tile : sums) {

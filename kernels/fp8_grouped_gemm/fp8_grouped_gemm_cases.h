@@ -17,7 +17,8 @@ struct Fp8GroupedGemmCase {
 
 // Empty groups, first, last and all; groups of one row, of all places, of rows on each side of the
 // widths of the kernels' tiles, beginning anywhere; blocks of 128 inputs and outputs whole and
-// short; more groups than a warp has lanes; rows off 16 bytes.
+// short; more groups than a warp has lanes, and tiles than a GPU has
+// multiprocessors; rows off 16 bytes.
 inline constexpr Fp8GroupedGemmCase kFp8GroupedGemmCases[] = {
     {1, {5}, 128, 128, 0, 0, 3},
     {3, {0, 0, 0}, 128, 8, 4, 0, 0},
@@ -26,6 +27,7 @@ inline constexpr Fp8GroupedGemmCase kFp8GroupedGemmCases[] = {
     {5, {64, 65, 0, 129, 7}, 400, 264, 1, 0, 2},
     {2, {300, 257}, 272, 520, 3, 16, 0},
     {70, {2, 0, 0, 1, 0, 9}, 144, 40, 1, 0, 2},
+    {80, {2, 1, 1, 1, 3, 9}, 144, 264, 1, 16, 0},
     {3, {4, 9, 130}, 100, 33, 1, 1, 0},
 };
 

@@ -24,14 +24,6 @@ RowRange RowsOf(const Fp8GroupedGemmArgs& args, int64_t group) {
   return {begin, std::clamp<int64_t>(rows[group + 1], begin, args.x.dim(0))};
 }
 
-TensorView Group(TensorView t, int64_t group) {
-  t.data = static_cast<char*>(t.data) + group * t.stride(0) * DTypeBytes(t.dtype);
-  t.rank = 2;
-  t.dims = {t.dim(1), t.dim(2)};
-  t.strides = {t.stride(1), t.stride(2)};
-  return t;
-}
-
 }  // namespace
 
 absl::Status Fp8GroupedGemmCpu(const OpContext& ctx, const Fp8GroupedGemmArgs& args) {
@@ -39,8 +31,8 @@ absl::Status Fp8GroupedGemmCpu(const OpContext& ctx, const Fp8GroupedGemmArgs& a
     const auto [begin, end] = RowsOf(args, group);
     RETURN_IF_ERROR(Fp8Gemm(ctx, {.x = args.x.Rows(begin, end),
                                   .x_scale = args.x_scale.Cols(begin, end),
-                                  .weight = Group(args.weight, group),
-                                  .weight_scale = Group(args.weight_scale, group),
+                                  .weight = GroupOf(args.weight, group),
+                                  .weight_scale = GroupOf(args.weight_scale, group),
                                   .y = args.y.Rows(begin, end),
                                   .flags = {}}));
   }

@@ -5,6 +5,7 @@
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_device_impl.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/fp8_gemm/product_args.h"
 #include "kernels/fp8_grouped_gemm/fp8_grouped_gemm_impl.h"
 #include "kernels/fp8_grouped_gemm/fp8_grouped_gemm_kernel.h"
 
@@ -22,25 +23,18 @@ int64_t GroupRows(const TensorView& weight) {
   return rows ? weight.stride(0) / weight.stride(1) : weight.dim(1);
 }
 
+// The product of the first group's weight and all rows, and where the other weights lie.
 Fp8GemmKernelArgs KernelArgs(const Fp8GroupedGemmArgs& args) {
-  return {.x = args.x.as<uint8_t>(),
-          .weight = args.weight.as<uint8_t>(),
-          .x_scale = args.x_scale.as<float>(),
-          .weight_scale = args.weight_scale.as<float>(),
-          .y = args.y.data,
-          .x_stride = args.x.stride(0),
-          .weight_stride = args.weight.stride(1),
-          .y_stride = args.y.stride(0),
-          .x_scale_stride = args.x_scale.stride(0),
-          .weight_scale_stride = args.weight_scale.stride(1),
-          .tokens = static_cast<int32_t>(args.x.dim(0)),
-          .inputs = static_cast<int32_t>(args.x.dim(1)),
-          .outputs = static_cast<int32_t>(args.weight.dim(1)),
-          .groups = static_cast<int32_t>(args.weight.dim(0)),
-          .weight_group_rows = static_cast<int32_t>(GroupRows(args.weight)),
-          .weight_scale_group_stride = args.weight_scale.stride(0),
-          .blocks = true,
-          .y_bf16 = args.y.dtype == DType::kBF16};
+  Fp8GemmKernelArgs all = Fp8GemmProductArgs({.x = args.x,
+                                              .x_scale = args.x_scale,
+                                              .weight = GroupOf(args.weight, 0),
+                                              .weight_scale = GroupOf(args.weight_scale, 0),
+                                              .y = args.y,
+                                              .flags = {}});
+  all.groups = static_cast<int32_t>(args.weight.dim(0));
+  all.weight_group_rows = static_cast<int32_t>(GroupRows(args.weight));
+  all.weight_scale_group_stride = args.weight_scale.stride(0);
+  return all;
 }
 
 Fp8Groups Groups(const Fp8GroupedGemmArgs& args) {

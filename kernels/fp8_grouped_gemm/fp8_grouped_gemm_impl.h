@@ -16,6 +16,9 @@ enum class Fp8GroupedGemmKernel : uint8_t { kTiles, kFew, kGeneric };
 Fp8GroupedGemmKernel ChooseFp8GroupedGemm(const Fp8GroupedGemmArgs& args,
                                           int32_t compute_capability);
 
+// One group's matrix of the weights or their scales, [G, rows, cols].
+TensorView GroupOf(TensorView all, int64_t group);
+
 // args.expected_rows, or what stands for it where it is 0.
 int64_t ExpectedRows(const Fp8GroupedGemmArgs& args);
 

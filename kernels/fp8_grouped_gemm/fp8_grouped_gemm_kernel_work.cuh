@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <climits>
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel_few_work.cuh"
@@ -29,7 +30,17 @@ class Cursor {
     Load(0, 0);
   }
 
-  // All lanes together. Where tile `tile` is; false where there are not so many.
+  // All lanes together, here as below. How many tiles there are; all are then behind.
+  __device__ __forceinline__ int Count() {
+    int last = FromLane(end_tile_, 31);
+    while (base_ + 32 < groups_.count) {
+      Load(base_ + 32, last);
+      last = FromLane(end_tile_, 31);
+    }
+    return last;
+  }
+
+  // Where tile `tile` is; false where there are not so many.
   // REQUIRES: not below the last one asked for.
   __device__ __forceinline__ bool Find(int tile, Place& place) {
     for (int last = FromLane(end_tile_, 31); tile >= last; last = FromLane(end_tile_, 31)) {
@@ -73,6 +84,9 @@ class Cursor {
   int end_tile_ = 0;  // how many tiles there are up to this lane's group, it included
 };
 
+// A place's group where there are no more.
+inline constexpr int kEnd = -1;
+
 // Places from the warp that finds them to the threads of its block.
 struct Ring {
   static constexpr int kSlots = 4;
@@ -102,7 +116,9 @@ class RingSide {
   __device__ __forceinline__ int4 Read() {
     Wait(&ring_.full[slot_], parity_);
     const int4 place = ring_.place[slot_];
-    Arrive(&ring_.empty[slot_]);
+    // Always so. An arrival by itself would not wait for the load ahead of it, and the place might
+    // be written again first (kernels/fp8_gemm/few_tokens.md).
+    if (place.w >= kEnd) Arrive(&ring_.empty[slot_]);
     Advance();
     return place;
   }
@@ -132,43 +148,65 @@ struct Work {
     ring.Init(T::kConsumers + 1);
   }
 
-  // Writes what `place_of(place)` makes of every `step`-th place from `begin` on, then the end.
+  // Writes what `place_of(place)` makes of tiles.x, the gridDim.x-th after it, and so on below
+  // tiles.y, then the end.
   template <typename PlaceOf>
-  static __device__ __forceinline__ void WriteAll(Cursor& cursor, int begin, int step, Ring& ring,
+  static __device__ __forceinline__ void WriteAll(Cursor& cursor, int2 tiles, Ring& ring,
                                                   const PlaceOf& place_of) {
     RingSide side(ring);
     bool found = true;
-    for (int tile = begin; found; tile += step) {
+    for (int tile = tiles.x; found; tile += gridDim.x) {
       Place place = {};
-      found = cursor.Find(tile, place);
-      if (threadIdx.x % 32 == 0) side.Write(found ? place_of(place) : make_int4(0, 0, 0, -1));
+      found = tile < tiles.y && cursor.Find(tile, place);
+      if (threadIdx.x % 32 == 0) side.Write(found ? place_of(place) : make_int4(0, 0, 0, kEnd));
     }
   }
 };
 
-// Many rows a group: blocks take tiles of one group, in its Order.
+// Many rows a group: blocks take tiles of one group, in its Order. kRestCols: the width of the last
+// round's tiles where so many narrower ones are still a round; 0: as all others.
+template <int kRestCols>
 struct TilesWork : Work {
+  struct Shared {
+    Ring tiles, rest;
+  };
+
+  template <typename T>
+  static __device__ __forceinline__ void Init(Shared& shared) {
+    Work::Init<T>(shared.tiles);
+    Work::Init<T>(shared.rest);
+  }
+
   template <typename T>
   static __device__ __forceinline__ void Schedule(const Fp8GemmKernelArgs& args,
-                                                  const Params& groups, Shared& ring) {
-    const int cols = (args.outputs + T::kCols - 1) / T::kCols;
-    Cursor cursor(groups, args.tokens, T::kRows, cols);
-    WriteAll(cursor, blockIdx.x, gridDim.x, ring, [&](const Place& place) {
+                                                  const Params& groups, Shared& shared) {
+    constexpr int kParts = kRestCols > 0 ? T::kCols / kRestCols : 1;
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    Cursor cursor(groups, args.tokens, T::kRows, (args.outputs + T::kCols - 1) / T::kCols);
+    int col = 0;  // of a tile's
+    const auto place_of = [&](const Place& place) {
       const fp8_tiles::Order order = fp8_tiles::Order::Of<T>(place.end - place.first, args.outputs);
       const int2 at = order.At(place.tile);
-      return make_int4(place.first + at.x * T::kRows, place.end, at.y * T::kCols, place.group);
-    });
+      return make_int4(place.first + at.x * T::kRows, place.end, at.y * T::kCols + col,
+                       place.group);
+    };
+    const int tiles = Cursor(cursor).Count();
+    int whole = tiles;
+    if (kParts > 1 && tiles % blocks * kParts <= blocks) whole -= tiles % blocks;
+    WriteAll(cursor, {block, whole}, shared.tiles, place_of);
+    col = block % kParts * kRestCols;
+    WriteAll(cursor, {whole + block / kParts, tiles}, shared.rest, place_of);
   }
 
   template <typename T>
   class Reader {
    public:
-    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs&, const Params&, Shared& ring)
-        : side_(ring) {}
+    __device__ __forceinline__ Reader(const Fp8GemmKernelArgs&, const Params&, Shared& shared)
+        : side_(T::kRest ? shared.rest : shared.tiles) {}
 
     __device__ __forceinline__ bool Next(fp8_tiles::Tile& tile) {
       const int4 place = side_.Read();
-      if (place.w < 0) return false;
+      if (place.w == kEnd) return false;
       tile = {place.x, place.y, place.z, place.w};
       return true;
     }
@@ -198,7 +236,7 @@ struct FewWork : Work {
                                                Shared& ring) {
     const int cols = (args.outputs + T::kOutputs - 1) / T::kOutputs;
     Cursor cursor(groups, args.tokens, T::kTokens, cols);
-    WriteAll(cursor, blockIdx.x, gridDim.x, ring, [&](const Place& place) {
+    WriteAll(cursor, {static_cast<int>(blockIdx.x), INT_MAX}, ring, [&](const Place& place) {
       const int chunks = (place.end - place.first + T::kTokens - 1) / T::kTokens;
       return make_int4(place.first + place.tile % chunks * T::kTokens, place.end,
                        place.tile / chunks * T::kOutputs, place.group);
@@ -213,7 +251,7 @@ struct FewWork : Work {
 
     __device__ __forceinline__ bool Next(fp8_few::Piece& piece) {
       const int4 place = side_.Read();
-      if (place.w < 0) return false;
+      if (place.w == kEnd) return false;
       piece = {place.z, place.x, place.y, place.w, 0, depth_blocks_};
       return true;
     }

@@ -17,6 +17,14 @@ bool GroupsInRows(const TensorView& weight) {
 
 }  // namespace
 
+TensorView GroupOf(TensorView all, int64_t group) {
+  all.data = static_cast<char*>(all.data) + group * all.stride(0) * DTypeBytes(all.dtype);
+  all.rank = 2;
+  all.dims = {all.dim(1), all.dim(2)};
+  all.strides = {all.stride(1), all.stride(2)};
+  return all;
+}
+
 int64_t ExpectedRows(const Fp8GroupedGemmArgs& args) {
   return args.expected_rows > 0 ? args.expected_rows : args.x.dim(0) / args.weight.dim(0);
 }

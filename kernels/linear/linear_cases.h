@@ -21,11 +21,11 @@ inline constexpr LinearCase kLinearCases[] = {
 
 // All bf16, for the GPU's paths: inputs short of a piece of 64 and past it, outputs short of a tile
 // of 16, one and two tiles of 8 tokens, tiles of outputs below and above two and four a
-// multiprocessor, and what goes to cuBLASLt.
+// multiprocessor, a grid that does not start early, and what goes to cuBLASLt.
 inline constexpr LinearCase kLinearBf16Cases[] = {
     {1, 8, 3, 0},       {2, 64, 16, 8},     {7, 72, 33, 0},    {8, 576, 50, 16}, {9, 4096, 40, 0},
     {16, 1032, 257, 8}, {3, 128, 6144, 0},  {12, 96, 6001, 0}, {4, 64, 9003, 0}, {15, 64, 9003, 8},
-    {17, 576, 64, 8},   {70, 1032, 136, 0}, {1, 0, 5, 0}};
+    {17, 576, 64, 8},   {70, 1032, 136, 0}, {1, 0, 5, 0},      {2, 64, 65541, 0}};
 
 // SmolLM2-135M: q, k and v together, o, gate and up together, down, and (a part of) the head.
 inline constexpr LinearCase kLinearServingCases[] = {

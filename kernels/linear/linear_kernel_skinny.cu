@@ -41,13 +41,23 @@ __global__ void __launch_bounds__(SkinnyTraits<kShape>::Gemm::kThreads,
   }
 }
 
+// Grids from here on, an lm_head's, start when all ahead has ended: only an idle multiprocessor
+// divides its memory anew into shared memory and L1, and blocks that come one after the other would
+// otherwise all run with the little L1 that FP8 products leave (kernels/ptx/README.md).
+constexpr unsigned kLongGrid = 4096;
+
 template <int kShape>
 cudaError_t LaunchWith(const LinearKernelArgs& args, cudaStream_t stream) {
   using Gemm = typename SkinnyTraits<kShape>::Gemm;
   const LaunchShape shape = {
       .grid = dim3(static_cast<unsigned>((args.outputs + Gemm::kRows - 1) / Gemm::kRows)),
       .block = dim3(Gemm::kThreads)};
-  return Launch(LinearSkinny<kShape>, shape, stream, args);
+  if (shape.grid.x < kLongGrid) return Launch(LinearSkinny<kShape>, shape, stream, args);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, LinearSkinny<kShape>, args);
 }
 
 using LaunchFn = cudaError_t (*)(const LinearKernelArgs&, cudaStream_t);
