@@ -418,7 +418,7 @@ class Consumer {
   typename T::Smem& smem_;
   const int wg_ = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128 - 1, 0);
   const int tid_ = static_cast<int>(threadIdx.x) % 128;
-  const int warp_ = __shfl_sync(0xffffffffu, tid_ / 32, 0);  // a shuffle: see Uniform()
+  const int warp_ = tid_ / 32;
   const int lane_ = tid_ % 32;
   const uint64_t first_x_matrix_, first_w_matrix_;  // of the first stage
   uint64_t x_matrix_, w_matrix_;

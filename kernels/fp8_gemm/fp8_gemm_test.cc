@@ -173,8 +173,8 @@ void ExpectTiled(const OpContext& ctx, Device& device, const Fp8GemmCase& c, Til
 // A tile's last sums are stored while those of the block's next tile are made.
 TEST_P(Fp8GemmTest, BlocksWithSeveralTiles) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  // Wide, narrow, and of two widths (from 192 and from 256), with tokens and outputs short of tiles;
-  // of one stage.
+  // Wide, narrow, and of two widths (from 192 and from 256), with tokens and outputs short of
+  // tiles; of one stage.
   constexpr Fp8GemmCase kCases[] = {{513, 272, 10248, 0, 3},
                                     {520, 144, 13896, 16, 0},
                                     {774, 1040, 4616, 0, 2},
