@@ -10,11 +10,11 @@ namespace millrace {
 // The tiles of many tokens that are expected to take the least time.
 struct Fp8GemmTileCut {
   bool narrow = false;  // of 192 columns instead of 256
-  // Of 192 and 128 columns, where nothing is added to y and it is stored in whole boxes: the first
-  // `turn` rows of tiles (of 128 tokens) begin with wide[0] tiles of 192, the others with wide[1].
-  // Together those are whole rounds of the multiprocessors. Elsewhere `narrow` holds, the better
-  // one without.
-  bool mixed = false;
+  // Of `mixed` (256 or 192; 0: not so) and 128 columns, where nothing is added to y and it is
+  // stored in whole boxes: the first `turn` rows of tiles (of 128 tokens) begin with wide[0] of the
+  // wider tiles, the others with wide[1]. Together those are whole rounds of the multiprocessors.
+  // Elsewhere `narrow` holds, the better one without.
+  int32_t mixed = 0;
   int32_t turn = 0;
   int32_t wide[2] = {};
 };

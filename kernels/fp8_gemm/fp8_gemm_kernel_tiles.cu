@@ -16,11 +16,12 @@ cudaError_t LaunchTiles(const Fp8GemmKernelArgs& args, int multiprocessors, cuda
 }
 
 // REQUIRES: scales of blocks, plain y.
+template <int kWaves, int kCols>
 cudaError_t LaunchMixed(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut,
                         int multiprocessors, cudaStream_t stream) {
   using fp8_tiles::MixedWork;
   using fp8_tiles::Traits;
-  using Wider = Traits<1, 192, true, MixedWork, false, true>;
+  using Wider = Traits<kWaves, kCols, true, MixedWork, false, true>;
   using Rest = Traits<1, 128, true, MixedWork, false, true, Wider>;
   const fp8_tiles::TileGrid grid = {multiprocessors, multiprocessors};
   const fp8_tiles::Mix mix = {cut.turn, {cut.wide[0], cut.wide[1]}};
@@ -32,8 +33,9 @@ cudaError_t LaunchMixed(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut
 cudaError_t LaunchFp8GemmTiles(const Fp8GemmKernelArgs& args, const Fp8GemmTileCut& cut,
                                int32_t multiprocessors, cudaStream_t stream) {
   if (!args.blocks) return LaunchTiles<2, 128, false>(args, multiprocessors, stream);
-  if (cut.mixed && fp8_tiles::IsPlainY(args)) {
-    return LaunchMixed(args, cut, multiprocessors, stream);
+  if (cut.mixed != 0 && fp8_tiles::IsPlainY(args)) {
+    return cut.mixed == 256 ? LaunchMixed<2, 128>(args, cut, multiprocessors, stream)
+                            : LaunchMixed<1, 192>(args, cut, multiprocessors, stream);
   }
   if (cut.narrow) return LaunchTiles<1, 192, true>(args, multiprocessors, stream);
   return LaunchTiles<2, 128, true>(args, multiprocessors, stream);

@@ -51,31 +51,73 @@ __device__ __forceinline__ int WeightRow(const Fp8GemmKernelArgs& args, const Ti
   return tile.group * args.weight_group_rows + tile.col;
 }
 
-// Fills stages from `place` on, and leaves it behind the last.
+// The thread that fills stages, from `place` on. The first weights are asked for before what the
+// grid ahead writes may be read.
 template <typename T>
-__device__ __forceinline__ void Produce(const Fp8GemmKernelArgs& args,
-                                        const typename T::Work::Params& work, const Maps& maps,
-                                        typename T::Smem& smem, Place& place) {
-  const int depth_blocks = (args.inputs + T::kDepth - 1) / T::kDepth;
-  const CUtensorMap& w = T::kRest ? maps.rest_w : maps.w;
-  typename T::Work::template Reader<T> tiles(args, work, smem.work);
-  for (Tile tile = {}; tiles.Next(tile);) {
-    for (int k = 0; k < depth_blocks; ++k) {
-      const int stage = place.stage;
-      Wait(&smem.empty[stage], place.parity);
-      uint64_t* const full = &smem.full[stage];
-      ArriveExpect(full, T::kStageBytes);
-      LoadBox2(smem.x[stage], maps.x, full, k * T::kDepth, tile.row);
-#pragma unroll
-      for (int box = 0; box < T::kBoxes; ++box) {
-        LoadBox2(smem.w[stage] + box * T::kBoxRows * T::kDepth, w, full, k * T::kDepth,
-                 WeightRow<T>(args, tile, box));
+class Producer {
+ public:
+  __device__ __forceinline__ Producer(const Fp8GemmKernelArgs& args,
+                                      const typename T::Work::Params& work, const Maps& maps,
+                                      typename T::Smem& smem, const Place& place)
+      : args_(args),
+        maps_(maps),
+        smem_(smem),
+        depth_blocks_((args.inputs + T::kDepth - 1) / T::kDepth),
+        tiles_(args, work, smem.work),
+        place_(place) {}
+
+  // REQUIRES: the stages are new, and which tiles there are is no matter of the grid ahead.
+  __device__ __forceinline__ void LoadFirstWeights() {
+    more_ = tiles_.Next(tile_);
+    if (!more_) return;
+    begun_ = min(depth_blocks_, T::kStages);
+    for (int k = 0; k < begun_; ++k) LoadWeights(k, k);
+  }
+
+  // Its block's tiles. Where in the ring they end.
+  __device__ __forceinline__ Place Run() {
+    if (begun_ == 0) more_ = tiles_.Next(tile_);
+    for (; more_; more_ = tiles_.Next(tile_)) {
+      for (int k = 0; k < depth_blocks_; ++k) {
+        const int stage = place_.stage;
+        if (begun_ > 0) {
+          --begun_;
+        } else {
+          Wait(&smem_.empty[stage], place_.parity);
+          LoadWeights(stage, k);
+        }
+        uint64_t* const full = &smem_.full[stage];
+        LoadBox2(smem_.x[stage], maps_.x, full, k * T::kDepth, tile_.row);
+        if constexpr (T::kBlocks) {
+          LoadBox2(smem_.x_scale[stage], maps_.x_scale, full, tile_.row & ~3, k);
+        }
+        if (++place_.stage == T::kStages) place_ = {0, place_.parity ^ 1};
       }
-      if constexpr (T::kBlocks) LoadBox2(smem.x_scale[stage], maps.x_scale, full, tile.row & ~3, k);
-      if (++place.stage == T::kStages) place = {0, place.parity ^ 1};
+    }
+    return place_;
+  }
+
+ private:
+  // Announces all that the stage is to have.
+  __device__ __forceinline__ void LoadWeights(int stage, int k) {
+    ArriveExpect(&smem_.full[stage], T::kStageBytes);
+#pragma unroll
+    for (int box = 0; box < T::kBoxes; ++box) {
+      LoadBox2(smem_.w[stage] + box * T::kBoxRows * T::kDepth, T::kRest ? maps_.rest_w : maps_.w,
+               &smem_.full[stage], k * T::kDepth, WeightRow<T>(args_, tile_, box));
     }
   }
-}
+
+  const Fp8GemmKernelArgs& args_;
+  const Maps& maps_;
+  typename T::Smem& smem_;
+  const int depth_blocks_;
+  typename T::Work::template Reader<T> tiles_;
+  Place place_;
+  Tile tile_ = {};
+  bool more_ = false;
+  int begun_ = 0;  // stages that have their weights already
+};
 
 // A warpgroup's 64 rows of one tile. Each thread has two of the rows, 8 apart.
 template <typename T>
@@ -413,18 +455,22 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     FenceBarrierInit();
   }
   __syncthreads();
-  WaitForPriorGrid();
-  StartNextGrid();
   if (threadIdx.x < 128) {
     ReleaseRegisters<24>();
     if (threadIdx.x == 0) {
-      Place place = {0, 1};
-      Produce<T>(args, work, maps, smem, place);
-      if constexpr (kHasRest) Produce<Rest>(args, work, maps, smem, place);
+      Producer<T> producer(args, work, maps, smem, {0, 1});
+      if constexpr (!T::Work::kGroups) producer.LoadFirstWeights();
+      WaitForPriorGrid();
+      StartNextGrid();
+      const Place place = producer.Run();
+      if constexpr (kHasRest) Producer<Rest>(args, work, maps, smem, place).Run();
+    } else {
+      WaitForPriorGrid();
     }
     if (threadIdx.x / 32 == 1) T::Work::template Schedule<T>(args, work, smem.work);
     __syncwarp();
   } else {
+    WaitForPriorGrid();
     ClaimRegisters<240>();
     const Place place = Consumer<T>(args, work, maps, smem, {}).Run();
     if constexpr (kHasRest) Consumer<Rest>(args, work, maps, smem, place).Run();

@@ -101,42 +101,48 @@ struct MixedWork : Dense {
   class Reader {
    public:
     __device__ __forceinline__ Reader(const Fp8GemmKernelArgs& args, const Mix& mix, Shared&)
-        : above_(Of(args, mix.turn, mix.wide[0])),
-          below_(Of(args, (args.tokens + T::kRows - 1) / T::kRows - mix.turn, mix.wide[1])),
+        : part_(Of(args, 0, mix.turn, mix.wide[0])),
+          below_(Of(args, mix.turn, (args.tokens + T::kRows - 1) / T::kRows, mix.wide[1])),
           row_end_(args.tokens),
-          at_(static_cast<int>(blockIdx.x)) {}
+          in_band_(blockIdx.x) {}
 
     // The next tile. When there is none, false, and `tile` stays as it is.
     __device__ __forceinline__ bool Next(Tile& tile) {
-      const int after_turn = at_ - above_.order.tiles();
-      if (after_turn >= below_.order.tiles()) return false;
-      const bool turned = after_turn >= 0;
-      // By numbers: a choice between the two parts would put the reader into memory.
-      const Order order = {turned ? below_.order.rows : above_.order.rows,
-                           turned ? below_.order.cols : above_.order.cols};
-      const int2 at = order.At(turned ? after_turn : at_);
-      tile = {((turned ? above_.order.rows : 0) + at.x) * T::kRows, row_end_,
-              (turned ? below_.first_col : above_.first_col) + at.y * T::kCols, 0};
-      at_ += gridDim.x;
+      int height = min(Order::kBand, part_.end - part_.band);
+      while (in_band_ >= static_cast<unsigned>(height * part_.cols)) {
+        in_band_ -= height * part_.cols;
+        part_.band += height;
+        if (part_.band >= part_.end) {
+          if (part_.end == below_.end) return false;
+          part_ = below_;
+        }
+        height = min(Order::kBand, part_.end - part_.band);
+      }
+      const unsigned col = height == Order::kBand ? in_band_ / Order::kBand : in_band_ / height;
+      const int row = part_.band + static_cast<int>(in_band_ - col * height);
+      tile = {row * T::kRows, row_end_, part_.first_col + static_cast<int>(col) * T::kCols, 0};
+      in_band_ += gridDim.x;
       return true;
     }
 
    private:
+    // Rows of tiles up to `end`, that begin alike.
     struct Part {
-      Order order;
-      int first_col;
+      int band;  // the present band's first row
+      int end, cols, first_col;
     };
-    static __device__ __forceinline__ Part Of(const Fp8GemmKernelArgs& args, int rows, int wide) {
+    static __device__ __forceinline__ Part Of(const Fp8GemmKernelArgs& args, int begin, int end,
+                                              int wide) {
       if constexpr (T::kRest) {
         const int first_col = wide * T::Wider::kCols;
-        return {{rows, (args.outputs - first_col + T::kCols - 1) / T::kCols}, first_col};
+        return {begin, end, (args.outputs - first_col + T::kCols - 1) / T::kCols, first_col};
       }
-      return {{rows, wide}, 0};
+      return {begin, end, wide, 0};
     }
 
-    Part above_, below_;  // the turn
+    Part part_, below_;  // the turn
     int row_end_;
-    int at_;
+    unsigned in_band_;  // the next tile's number among the band's
   };
 };
 

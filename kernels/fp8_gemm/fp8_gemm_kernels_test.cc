@@ -183,10 +183,12 @@ void Fp8GemmKernelsTest::ExpectTiled(const Fp8GemmCase& c, Tiled tiled) {
 // A tile's last sums are stored while those of the block's next tile are made.
 TEST_P(Fp8GemmKernelsTest, BlocksWithSeveralTiles) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
-  // Wide, narrow, and of two widths, with tokens and outputs short of tiles; of one stage.
+  // Wide, narrow, and of two widths (from 192 and from 256), with tokens and outputs short of
+  // tiles; of one stage.
   constexpr Fp8GemmCase kCases[] = {{513, 272, 10248, 0, 3},
                                     {520, 144, 13896, 16, 0},
                                     {774, 1040, 4616, 0, 2},
+                                    {774, 272, 11304, 0, 1},
                                     {513, 128, 10248, 0, 3}};
   for (const Fp8GemmCase& c : kCases) {
     for (Tiled tiled : {Tiled::kPlain, Tiled::kF32, Tiled::kVectors, Tiled::kResidual}) {

@@ -160,7 +160,7 @@ TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
   EXPECT_EQ(cut(3000, 144, 2120), std::make_pair(false, false));
   EXPECT_EQ(cut(2316, 1040, 1544), std::make_pair(true, true));
   // Mixed where y allows, and else wide.
-  EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, true));
+  EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, 192));
 }
 
 // Wide tiles are whole rounds, and lie in y.
@@ -168,18 +168,21 @@ TEST(ChooseFp8GemmTest, MixedTilesFillRounds) {
   for (int64_t tokens = 130; tokens < 4200; tokens += 61) {
     for (int64_t outputs = 1024; outputs < 20000; outputs += 72) {
       const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, 2048, outputs), 132);
-      if (!c.mixed) continue;
+      if (c.mixed == 0) continue;
       const int64_t rows = (tokens + 127) / 128;
       ASSERT_TRUE(0 <= c.turn && c.turn <= rows);
       EXPECT_EQ((c.turn * c.wide[0] + (rows - c.turn) * c.wide[1]) % 132, 0);
-      for (int64_t wide : c.wide) EXPECT_TRUE(0 <= wide && wide * 192 <= outputs);
+      for (int64_t wide : c.wide) EXPECT_TRUE(0 <= wide && wide * c.mixed <= outputs);
     }
   }
-  const Fp8GemmTileCut served = CutFp8GemmTiles(Shaped(4096, 7168, 2112), 132);
-  EXPECT_TRUE(served.mixed);
-  EXPECT_EQ(served.turn, 20);
-  EXPECT_EQ(served.wide[0], 9);
-  EXPECT_EQ(served.wide[1], 7);
+  const auto served = [](int64_t inputs, int64_t outputs) {
+    const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(4096, inputs, outputs), 132);
+    return std::make_tuple(c.mixed, c.turn, c.wide[0], c.wide[1]);
+  };
+  EXPECT_EQ(served(7168, 2112), std::make_tuple(192, 20, 9, 7));
+  EXPECT_EQ(served(1536, 24576), std::make_tuple(256, 28, 95, 94));
+  EXPECT_EQ(served(512, 32768), std::make_tuple(256, 28, 128, 127));
+  EXPECT_EQ(served(7168, 4096), std::make_tuple(0, 0, 0, 0));
 }
 
 // The winners measured on an H200 (tiles.md).
@@ -241,7 +244,7 @@ TEST(ChooseFp8GemmTest, CutsFitAnyNumberOfMultiprocessors) {
       EXPECT_TRUE(cut.splits == 1 || (s.outputs + width - 1) / width * cut.splits <= most);
       const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(4096, s.inputs, s.outputs), multiprocessors);
       EXPECT_EQ((c.turn * c.wide[0] + (32 - c.turn) * c.wide[1]) % multiprocessors, 0);
-      EXPECT_LE(std::max(c.wide[0], c.wide[1]) * 192, s.outputs);
+      EXPECT_LE(std::max(c.wide[0], c.wide[1]) * c.mixed, s.outputs);
     }
   }
 }

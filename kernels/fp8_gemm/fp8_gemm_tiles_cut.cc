@@ -18,8 +18,8 @@ int64_t Cycles(int64_t width, int64_t depth) {
   return depth * stage + kEnd;
 }
 
-// What tiles of two widths begin with: pipelines are filled anew between them.
-constexpr int64_t kChange = 2000;
+// Between tiles of two widths: the last wide tile is stored before the first narrow one begins.
+constexpr int64_t kChange = 1000;
 
 struct Product {
   int64_t rows;  // of tiles
@@ -30,28 +30,29 @@ struct Product {
     return CeilDiv(tiles, multiprocessors) * Cycles(width, depth);
   }
 
-  // Of `rounds` of tiles of 192, and tiles of 128 for the columns that then are left.
+  // Of `rounds` of the wider tiles, and tiles of 128 for the columns that then are left.
   int64_t CyclesOf(const Fp8GemmTileCut& cut, int64_t rounds) const {
-    const auto rest = [&](int64_t wide) { return CeilDiv(outputs - wide * kNarrow, kRest); };
+    const auto rest = [&](int64_t wide) { return CeilDiv(outputs - wide * cut.mixed, kRest); };
     const int64_t tiles = cut.turn * rest(cut.wide[0]) + (rows - cut.turn) * rest(cut.wide[1]);
-    return rounds * Cycles(kNarrow, depth) +
+    return rounds * Cycles(cut.mixed, depth) +
            CeilDiv(tiles, multiprocessors) * Cycles(kRest, depth) + kChange;
   }
 };
 
-// `rounds` of tiles of 192, where rows of tiles can have together so many.
-void TryMix(const Product& product, int64_t rounds, Fp8GemmTileCut& best, int64_t& least) {
+// `rounds` of tiles of `width`, where rows of tiles can have together so many.
+void TryMix(const Product& product, int64_t width, int64_t rounds, Fp8GemmTileCut& best,
+            int64_t& least) {
   constexpr int64_t kMostApart = 3;  // of wide tiles, between rows above and below the turn
   const int64_t tiles = rounds * product.multiprocessors;
   const int64_t mean = tiles / product.rows;
-  for (int64_t below = std::max<int64_t>(0, mean - kMostApart); below <= mean; ++below) {
+  for (int64_t below = mean; below >= std::max<int64_t>(0, mean - kMostApart); --below) {
     for (int64_t apart = 1; apart <= kMostApart; ++apart) {
       const int64_t above = below + apart, more = tiles - product.rows * below;
       const int64_t turn = more / apart;
-      if (more % apart != 0 || turn > product.rows || above * kNarrow > product.outputs) continue;
+      if (more % apart != 0 || turn > product.rows || above * width > product.outputs) continue;
       const Fp8GemmTileCut cut = {
           .narrow = best.narrow,
-          .mixed = true,
+          .mixed = static_cast<int32_t>(width),
           .turn = static_cast<int32_t>(turn),
           .wide = {static_cast<int32_t>(above), static_cast<int32_t>(below)}};
       const int64_t cycles = product.CyclesOf(cut, rounds);
@@ -72,9 +73,11 @@ Fp8GemmTileCut CutFp8GemmTiles(const Fp8GemmArgs& args, int32_t multiprocessors)
   Fp8GemmTileCut best = {.narrow = product.CyclesOf(kNarrow) < product.CyclesOf(kWide)};
   int64_t least = product.CyclesOf(best.narrow ? kNarrow : kWide);
   // Tiles of 128 keep the tensor cores less busy, so they are for the last round or two.
-  const int64_t rounds = product.rows * (product.outputs / kNarrow) / multiprocessors;
-  for (int64_t i = std::max<int64_t>(1, rounds - 1); i <= rounds; ++i) {
-    TryMix(product, i, best, least);
+  for (int64_t width : {kWide, kNarrow}) {
+    const int64_t rounds = product.rows * (product.outputs / width) / multiprocessors;
+    for (int64_t i = std::max<int64_t>(1, rounds - 1); i <= rounds; ++i) {
+      TryMix(product, width, i, best, least);
+    }
   }
   return best;
 }
