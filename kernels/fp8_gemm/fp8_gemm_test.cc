@@ -153,12 +153,13 @@ TEST(ChooseFp8GemmTest, TilesOfTestsWithSeveral) {
     const Fp8GemmTileCut c = CutFp8GemmTiles(Shaped(tokens, inputs, outputs), 132);
     return std::make_pair(c.narrow, c.mixed);
   };
-  EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, false));
-  EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, false));
-  EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, true));
-  EXPECT_EQ(cut(2200, 144, 2120), std::make_pair(true, false));
-  EXPECT_EQ(cut(3000, 144, 2120), std::make_pair(false, false));
-  EXPECT_EQ(cut(2316, 1040, 1544), std::make_pair(true, true));
+  EXPECT_EQ(cut(513, 272, 10248), std::make_pair(false, 0));
+  EXPECT_EQ(cut(520, 144, 13896), std::make_pair(true, 0));
+  EXPECT_EQ(cut(774, 1040, 4616), std::make_pair(true, 192));
+  EXPECT_EQ(cut(774, 272, 11304), std::make_pair(false, 256));
+  EXPECT_EQ(cut(2200, 144, 2120), std::make_pair(true, 0));
+  EXPECT_EQ(cut(3000, 144, 2120), std::make_pair(false, 0));
+  EXPECT_EQ(cut(2316, 1040, 1544), std::make_pair(true, 192));
   // Mixed where y allows, and else wide.
   EXPECT_EQ(cut(256, 4096, 28672), std::make_pair(false, 192));
 }
