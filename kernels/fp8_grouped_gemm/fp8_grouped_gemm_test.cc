@@ -135,7 +135,7 @@ Fp8Sums Oracle(const Tensors& t, const Case& c, bool cuts) {
       for (int64_t b = 0; b < t.depth; ++b) {
         Fp8BlockSum sum(cuts);
         for (int64_t k = b * 128; k < std::min(b * 128 + 128, c.inputs); ++k) {
-          sum.Add(At(x, m * c.inputs + k) * At(weight, (group * c.outputs + n) * c.inputs + k));
+          sum.Add(At(x, m * c.inputs + k), At(weight, (group * c.outputs + n) * c.inputs + k));
         }
         sum.EndGroup();
         const int64_t scale_row = group * ((c.outputs + 127) / 128) + n / 128;

@@ -70,7 +70,7 @@ Fp8Element Fp8Product::At(int64_t token, int64_t output) const {
   for (int64_t begin = 0; begin < inputs; begin += 128) {
     Fp8BlockSum sum(cuts_);
     for (int64_t k = begin; k < std::min(begin + 128, inputs); ++k) {
-      sum.Add(ValueAt(x_, token * inputs + k) * ValueAt(weight_, output * inputs + k));
+      sum.Add(ValueAt(x_, token * inputs + k), ValueAt(weight_, output * inputs + k));
     }
     sum.EndGroup();
     element.Add(sum, ValueAt(x_scale_, operands_.XScaleAt(token, begin)) *

@@ -47,9 +47,12 @@ class Fp8BlockSum {
   // `cuts`: whether cut() and spread() are wanted; they take longer than the rest.
   explicit Fp8BlockSum(bool cuts) : cuts_(cuts) {}
 
-  void Add(double product) {
+  // A product of two codes' values.
+  void Add(double a, double b) {
+    const double product = a * b;
     group_[count_++] = product;
     magnitude_ += std::abs(product);
+    if (cuts_) top_ = std::max(top_, ExponentOf(a) + ExponentOf(b));
     if (count_ == group_.size()) EndGroup();
   }
   // After the last Add().
@@ -61,6 +64,7 @@ class Fp8BlockSum {
     }
     for (size_t i = 0; i < count_; ++i) value_ += group_[i];
     count_ = 0;
+    top_ = kLeastTop;
   }
   double value() const { return value_; }
   double magnitude() const { return magnitude_; }  // the sum of absolute values
@@ -68,15 +72,23 @@ class Fp8BlockSum {
   double spread() const { return spread_; }        // the sum of squares of what that is each time
 
  private:
+  static constexpr int kLeastExponent = -6;  // of a code that is not subnormal
+  static constexpr int kLeastTop = 2 * kLeastExponent;
+
+  // As tensor cores have it: subnormal codes have the least of the others. That zeros have it too
+  // is not known, and here they do: it allows more.
+  static int ExponentOf(double code) {
+    return code == 0 || std::isnan(code) ? kLeastExponent
+                                         : std::max(kLeastExponent, std::ilogb(code));
+  }
+
   // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
-  // lies more than 13 bits below the highest bit of the largest of all, and as much of the sum,
-  // before and after. (13 bits, and that bits are cut and not rounded, is measured:
-  // kernels/fp8_gemm/README.md.)
+  // lies more than 13 bits below the largest exponent of all, a product's being the sum of its
+  // codes', and as much of the sum, before and after. (13 bits, that bits are cut and not rounded,
+  // and whose exponents count is measured: kernels/fp8_gemm/README.md.)
   double CutLoss() const {
-    double largest = std::abs(value_);
-    for (size_t i = 0; i < count_; ++i) largest = std::max(largest, std::abs(group_[i]));
-    if (largest == 0) return 0;
-    const double unit = std::ldexp(1, std::ilogb(largest) - 13), inverse = 1 / unit;
+    const int top = value_ == 0 || std::isnan(value_) ? top_ : std::max(top_, std::ilogb(value_));
+    const double unit = std::ldexp(1, top - 13), inverse = 1 / unit;
     double loss = 2 * unit;
     for (size_t i = 0; i < count_; ++i) {
       const auto kept = static_cast<double>(static_cast<int64_t>(group_[i] * inverse));
@@ -88,6 +100,7 @@ class Fp8BlockSum {
   bool cuts_;
   std::array<double, 32> group_ = {};
   size_t count_ = 0;
+  int top_ = kLeastTop;  // the largest exponent in the group
   double value_ = 0, magnitude_ = 0, cut_ = 0, spread_ = 0;
 };
 
