@@ -32,6 +32,34 @@ absl::StatusOr<bool> ReadStatic(JsonFields& fields) {
                                           ", supported are dynamic, static"));
 }
 
+// kv_cache_scheme as compressed-tensors has it: whether of E4M3 with scales from the checkpoint.
+absl::StatusOr<bool> ReadCacheScheme(JsonFields& scheme) {
+  const Json* dynamic = scheme.Find("dynamic");  // false, true or "local"
+  const std::string strategy = scheme.String("strategy").value_or("tensor");
+  const bool e4m3 = scheme.Int("num_bits", {1, 64}) == 8 && scheme.String("type") == "float" &&
+                    (dynamic == nullptr || *dynamic == false) &&
+                    (strategy == "tensor" || strategy == "attn_head");
+  RETURN_IF_ERROR(scheme.status());
+  return e4m3;
+}
+
+// Whether kv_cache_quant_algo or kv_cache_scheme, which is an object or like the former a name
+// ("static" from AutoFP8), asks for a cache of E4M3 with scales from the checkpoint. Others are
+// served with floats, which hold all that those would.
+absl::StatusOr<bool> ReadCache(JsonFields& quantization) {
+  std::string algorithm = quantization.String("kv_cache_quant_algo").value_or("");
+  const Json* scheme = quantization.Find("kv_cache_scheme");
+  if (scheme != nullptr && scheme->is_string()) {
+    algorithm = scheme->get<std::string>();
+  } else if (const Json* object = quantization.Object("kv_cache_scheme"); object != nullptr) {
+    JsonFields fields(*object, absl::StrCat(quantization.where(), ": kv_cache_scheme"));
+    return ReadCacheScheme(fields);
+  }
+  RETURN_IF_ERROR(quantization.status());
+  absl::AsciiStrToUpper(&algorithm);
+  return algorithm == "FP8" || algorithm == "STATIC";
+}
+
 // quant_method fp8: blocks as DeepSeek's and Qwen's releases have them, or one scale a matrix.
 absl::StatusOr<Fp8Config> ReadFp8(JsonFields& quantization) {
   RETURN_IF_ERROR(WantString(quantization, "fmt", "e4m3"));
@@ -49,6 +77,7 @@ absl::StatusOr<Fp8Config> ReadFp8(JsonFields& quantization) {
     scheme.scale_name = "weight_scale_inv";
   }
   Fp8Config config = {.method = "fp8", .groups = {{std::nullopt, scheme}}};
+  ASSIGN_OR_RETURN(config.cache, ReadCache(quantization));
   for (const char* key : {"modules_to_not_convert", "ignored_layers"}) {
     ModulePatterns some = Patterns(quantization, key, PatternSyntax::kGlob);
     std::move(some.patterns.begin(), some.patterns.end(),
@@ -123,21 +152,6 @@ absl::StatusOr<Fp8Group> ReadGroup(JsonFields& group) {
   JsonFields input_fields(*activations, absl::StrCat(group.where(), ": input_activations"));
   ASSIGN_OR_RETURN(read.scheme.static_input, ReadActivations(input_fields, read.scheme.weight));
   return read;
-}
-
-// Whether kv_cache_quant_algo or kv_cache_scheme, ModelOpt's and compressed-tensors' ways to say
-// it, ask for a cache of E4M3 with scales from the checkpoint. Others are served with floats, which
-// hold all that those would.
-absl::StatusOr<bool> ReadCache(JsonFields& quantization) {
-  const std::string algorithm = quantization.String("kv_cache_quant_algo").value_or("");
-  const Json* object = quantization.Object("kv_cache_scheme");
-  RETURN_IF_ERROR(quantization.status());
-  if (object == nullptr) return absl::AsciiStrToUpper(algorithm) == "FP8";
-  JsonFields scheme(*object, absl::StrCat(quantization.where(), ": kv_cache_scheme"));
-  const bool e4m3 = scheme.Int("num_bits", {1, 64}) == 8 && scheme.String("type") == "float" &&
-                    !scheme.Bool("dynamic").value_or(false);
-  RETURN_IF_ERROR(scheme.status());
-  return e4m3;
 }
 
 absl::StatusOr<Fp8Config> ReadCompressedTensors(JsonFields& quantization) {

@@ -124,7 +124,19 @@ TEST(LlamaQuantization, TheCacheThatItWasMadeFor) {
   EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/num_bits", 4)));
   EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/type", "int")));
   EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/dynamic", true)));
+  EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/dynamic", "local")));
+  EXPECT_TRUE(HasCache(With(with, "/kv_cache_scheme/strategy", "attn_head")));
+  EXPECT_FALSE(HasCache(With(with, "/kv_cache_scheme/strategy", "token")));
   EXPECT_FALSE(HasCache(Block()));
+}
+
+// ModelOpt writes an algorithm's name where it is not FP8, AutoFP8 "static".
+TEST(LlamaQuantization, CacheSchemesThatAreNames) {
+  EXPECT_TRUE(HasCache(With(ModelOpt(), "/kv_cache_scheme", "FP8")));
+  EXPECT_FALSE(HasCache(With(ModelOpt(), "/kv_cache_scheme", "NVFP4")));
+  Json tensor = {{"quant_method", "fp8"}, {"activation_scheme", "static"}};
+  EXPECT_FALSE(HasCache(tensor));
+  EXPECT_TRUE(HasCache(With(tensor, "/kv_cache_scheme", "static")));
 }
 
 TEST(LlamaQuantization, WhichModules) {
@@ -208,6 +220,7 @@ TEST(LlamaQuantization, RefusesMalformedFiles) {
   ExpectRefused(kInvalid, "kv_cache_scheme: num_bits",
                 With(channel, "/kv_cache_scheme", Json{{"num_bits", "8"}}));
   ExpectRefused(kInvalid, "kv_cache_quant_algo", With(ModelOpt(), "/kv_cache_quant_algo", 8));
+  ExpectRefused(kInvalid, "kv_cache_scheme", With(ModelOpt(), "/kv_cache_scheme", 8));
   ExpectRefused(kInvalid, "ignore: 're:(' is no regular expression",
                 With(channel, "/ignore", Json{"re:("}));
   ExpectRefused(kInvalid, "config_groups: is missing", With(channel, "/config_groups", nullptr));

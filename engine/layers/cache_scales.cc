@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "kernels/core/status.h"
 
 namespace millrace {
@@ -21,16 +24,24 @@ absl::Status CheckScales(const std::string& name, absl::Span<const float> scales
   return absl::OkStatus();
 }
 
-// Scales of `heads`, stored as one number or one for each of `all` heads.
+// Scales of `heads`, stored as one number or one for each of `all` heads, with any dimensions of 1
+// behind.
 absl::StatusOr<std::vector<float>> ReadScales(const TensorInfo& info, Range heads, int64_t all,
                                               LoadContext& ctx) {
-  const bool one = info.shape.empty() || (info.shape.size() == 1 && info.shape[0] == 1);
-  if (!one) RETURN_IF_ERROR(ctx.weights.source().Expect(info.name, {all}));
+  const auto is_one = [](int64_t size) { return size == 1; };
+  const absl::Span<const int64_t> shape = info.shape;
+  const bool one = absl::c_all_of(shape, is_one);
+  if (!one && (shape[0] != all || !absl::c_all_of(shape.subspan(1), is_one))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(info.name, " has shape [", absl::StrJoin(shape, ", "),
+                     "], want one scale or one for each of ", all,
+                     " kv heads; serve with another --kv-cache-dtype to do without"));
+  }
   ctx.weights.Skip(info.name, info.shape);
   std::vector<float> scales(static_cast<size_t>(heads.size()), 1.0f);
   if (ctx.weights.recording()) return scales;
-  std::vector<Range> ranges;
-  if (!info.shape.empty()) ranges.push_back(one ? Range{0, 1} : heads);
+  std::vector<Range> ranges(shape.size(), Range{0, 1});
+  if (!one) ranges[0] = heads;
   RETURN_IF_ERROR(ctx.weights.source().Read(info.name, ranges, DType::kF32, scales.data()));
   if (one) scales.assign(scales.size(), scales[0]);
   RETURN_IF_ERROR(CheckScales(info.name, scales));
@@ -42,7 +53,8 @@ absl::StatusOr<Weight> LoadScale(const std::string& prefix, std::string_view whi
                                  int64_t all, LoadContext& ctx) {
   const std::string kind(which);
   for (const std::string& name : {absl::StrCat(prefix, ".", kind, "_proj.", kind, "_scale"),
-                                  absl::StrCat(prefix, ".", kind, "_scale")}) {
+                                  absl::StrCat(prefix, ".", kind, "_scale"),
+                                  absl::StrCat(prefix, ".", kind, "_proj.output_scale")}) {
     const absl::StatusOr<TensorInfo> info = ctx.weights.source().Find(name);
     if (absl::IsNotFound(info.status())) continue;
     RETURN_IF_ERROR(info.status());
@@ -64,7 +76,8 @@ absl::StatusOr<CacheScales> LoadCacheScales(const std::string& prefix, Range hea
 
 bool IsCacheScale(const std::string& tensor) {
   const std::string_view name = tensor;
-  return name.ends_with(".k_scale") || name.ends_with(".v_scale");
+  return name.ends_with(".k_scale") || name.ends_with(".v_scale") ||
+         name.ends_with(".k_proj.output_scale") || name.ends_with(".v_proj.output_scale");
 }
 
 }  // namespace millrace

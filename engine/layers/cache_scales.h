@@ -16,8 +16,9 @@ struct CacheScales {
   Weight k, v;
 };
 
-// The checkpoint's, `prefix`.k_proj.k_scale and .v_proj.v_scale or `prefix`.k_scale and .v_scale,
-// one for all heads or one each; 1 where it has none. `heads`: this rank's of `num_kv_heads`.
+// The checkpoint's, `prefix`.k_proj.k_scale and .v_proj.v_scale, `prefix`.k_scale and .v_scale, or
+// as older compressed-tensors exports call them .k_proj.output_scale and .v_proj.output_scale: one
+// for all heads or one each; 1 where it has none. `heads`: this rank's of `num_kv_heads`.
 // InvalidArgument for another shape, or a scale that is not above 0 and finite.
 absl::StatusOr<CacheScales> LoadCacheScales(const std::string& prefix, Range heads,
                                             int64_t num_kv_heads, LoadContext& ctx);

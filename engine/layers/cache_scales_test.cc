@@ -33,6 +33,8 @@ class Scales final : public WeightSource {
                     void* dst) const override {
     EXPECT_EQ(want, DType::kF32);
     const std::vector<float>& values = tensors_.at(std::string(name)).values;
+    EXPECT_EQ(ranges.size(), tensors_.at(std::string(name)).shape.size());
+    for (size_t i = 1; i < ranges.size(); ++i) EXPECT_EQ(ranges[i].size(), 1);
     const Range range = ranges.empty() ? Range{0, 1} : ranges[0];
     std::copy(values.begin() + range.begin, values.begin() + range.end, static_cast<float*>(dst));
     return absl::OkStatus();
@@ -99,17 +101,30 @@ TEST_F(CacheScalesTest, AVectorOfOneIsForAll) {
   EXPECT_EQ(Values(scales->k), (std::vector<float>{3, 3}));
 }
 
+// compressed-tensors: [kv heads, 1, 1] and [1, 1, 1], by the names of older exports too.
+TEST_F(CacheScalesTest, DimensionsOfOneBehind) {
+  const absl::StatusOr<CacheScales> scales =
+      Load({{"a.k_proj.output_scale", {{1, 1, 1}, {3}}}, {"a.v_scale", {{4, 1, 1}, {1, 2, 3, 4}}}});
+  ASSERT_TRUE(scales.ok()) << scales.status();
+  EXPECT_EQ(Values(scales->k), (std::vector<float>{3, 3}));
+  EXPECT_EQ(Values(scales->v), (std::vector<float>{2, 3}));
+}
+
 TEST_F(CacheScalesTest, RefusesWhatCannotBe) {
   ExpectRefused({{"a.k_scale", {{}, {0}}}}, "a.k_scale has a scale of 0");
   ExpectRefused({{"a.v_scale", {{4}, {1, 1, -2, 1}}}}, "a.v_scale has a scale of -2");
   ExpectRefused({{"a.k_scale", {{}, {std::nanf("")}}}}, "a.k_scale has a scale of nan");
   shapes_fit_ = false;
-  ExpectRefused({{"a.k_scale", {{3}, {1, 1, 1}}}}, "[3]");
+  ExpectRefused({{"a.k_scale", {{3}, {1, 1, 1}}}},
+                "a.k_scale has shape [3], want one scale or one for each of 4 kv heads");
+  ExpectRefused({{"a.k_scale", {{4, 2}, {}}}}, "[4, 2]");
 }
 
 TEST_F(CacheScalesTest, KnowsThem) {
   EXPECT_TRUE(IsCacheScale("model.layers.0.self_attn.k_proj.k_scale"));
   EXPECT_TRUE(IsCacheScale("model.layers.0.self_attn.v_scale"));
+  EXPECT_TRUE(IsCacheScale("model.layers.0.self_attn.v_proj.output_scale"));
+  EXPECT_FALSE(IsCacheScale("model.layers.0.self_attn.q_proj.output_scale"));
   EXPECT_FALSE(IsCacheScale("model.layers.0.self_attn.k_proj.weight_scale"));
 }
 

@@ -26,9 +26,10 @@ class Tensors final : public WeightSource {
   }
   // Code i of E4M3 is `code` of its place.
   void AddCodes(const std::string& name, int64_t rows, int64_t cols) {
-    Tensor& tensor = tensors_[name];
+    Tensor tensor;
     tensor.info = {.name = name, .dtype = FileDType::kF8E4M3, .shape = {rows, cols}};
     for (int64_t i = 0; i < rows * cols; ++i) tensor.values.push_back(static_cast<float>(Code(i)));
+    tensors_[name] = std::move(tensor);
   }
   // Any but NaN's.
   static uint8_t Code(int64_t i) {

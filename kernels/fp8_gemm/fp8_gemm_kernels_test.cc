@@ -139,7 +139,9 @@ constexpr int64_t kStep = 1009;
 TEST_P(Fp8GemmKernelsTest, WideTiles) {
   if (!gpu()) GTEST_SKIP() << "a kernel of GPUs";
   Fp8GemmTensors t(device(), {129, 272, 16776, 0, 3}, Fp8Units::kBlocks, DType::kBF16);
-  EXPECT_FALSE(CutFp8GemmTiles(t.Args(), 132).narrow);
+  const Fp8GemmTileCut cut = CutFp8GemmTiles(t.Args(), 132);
+  EXPECT_FALSE(cut.narrow);
+  EXPECT_EQ(cut.mixed, 0);
   ExpectSome({}, t, t.Args(), WantFp8Gemm(t, gpu(), kStep), kStep);
 }
 

@@ -47,7 +47,7 @@ class Fp8BlockSum {
   // `cuts`: whether cut() and spread() are wanted; they take longer than the rest.
   explicit Fp8BlockSum(bool cuts) : cuts_(cuts) {}
 
-  // A product of two codes' values.
+  // A product of two codes' values. REQUIRES: cuts are wanted of numbers alone.
   void Add(double a, double b) {
     const double product = a * b;
     group_[count_++] = product;
@@ -57,6 +57,7 @@ class Fp8BlockSum {
   }
   // After the last Add().
   void EndGroup() {
+    if (count_ == 0) return;
     if (cuts_) {
       const double loss = CutLoss();
       cut_ += loss;
@@ -78,8 +79,7 @@ class Fp8BlockSum {
   // As tensor cores have it: subnormal codes have the least of the others. That zeros have it too
   // is not known, and here they do: it allows more.
   static int ExponentOf(double code) {
-    return code == 0 || std::isnan(code) ? kLeastExponent
-                                         : std::max(kLeastExponent, std::ilogb(code));
+    return code == 0 ? kLeastExponent : std::max(kLeastExponent, std::ilogb(code));
   }
 
   // What may be lost where Hopper's tensor cores add 32 products to a sum: of every product what
@@ -87,7 +87,7 @@ class Fp8BlockSum {
   // codes', and as much of the sum, before and after. (13 bits, that bits are cut and not rounded,
   // and whose exponents count is measured: kernels/fp8_gemm/README.md.)
   double CutLoss() const {
-    const int top = value_ == 0 || std::isnan(value_) ? top_ : std::max(top_, std::ilogb(value_));
+    const int top = value_ == 0 ? top_ : std::max(top_, std::ilogb(value_));
     const double unit = std::ldexp(1, top - 13), inverse = 1 / unit;
     double loss = 2 * unit;
     for (size_t i = 0; i < count_; ++i) {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/core/check.h"
+#include "gtest/gtest.h"
 #include "kernels/core/dtype.h"
 #include "tests/parity/engine_runs.h"
 
@@ -37,7 +37,8 @@ Nearness MeasureNearness(const TinyLlama& model, const LogitsOfPrompt& measured,
     const std::vector<int32_t> prompt = Prompt(length, length, model.shape().vocab);
     const Rows want = model.Logits(prompt), noisy = in_bf16.Logits(prompt);
     const std::vector<std::vector<float>> got = measured(prompt);
-    MR_CHECK_EQ(got.size(), want.size());
+    EXPECT_EQ(got.size(), want.size());
+    if (got.size() != want.size()) return {};
     for (size_t t = 0; t < want.size(); ++t) {
       for (size_t i = 0; i < want[t].size(); ++i) {
         error.Add(double{got[t][i]} - want[t][i]);

@@ -29,7 +29,8 @@ inline constexpr double kNoises = 1.6;
 // The logits of each position of a prompt.
 using LogitsOfPrompt = std::function<std::vector<std::vector<float>>(const std::vector<int32_t>&)>;
 
-// `lengths`: of prompts. `model` may round inputs and cache.
+// `lengths`: of prompts. `model` may round inputs and cache. Zeros, and a failed test, where logits
+// are missing.
 Nearness MeasureNearness(const TinyLlama& model, const LogitsOfPrompt& measured,
                          const std::vector<int32_t>& lengths);
 

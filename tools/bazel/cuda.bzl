@@ -64,6 +64,25 @@ _nvcc_object = rule(
     },
 )
 
+def _nvcc_objects(name, srcs, **kwargs):
+    """Labels of the .cu files' objects where CUDA is on, nothing elsewhere."""
+    objects = []
+    for src in srcs:
+        object_name = "{}_{}".format(name, src[:-len(".cu")].replace("/", "_"))
+        objects.append(":" + object_name)
+        _nvcc_object(
+            name = object_name,
+            src = src,
+            # Not part of //...: with CUDA off there is nothing to build it with.
+            tags = ["manual"],
+            visibility = ["//visibility:private"],
+            **kwargs
+        )
+    return select({
+        "//:cuda_on": objects,
+        "//conditions:default": [],
+    })
+
 def cuda_library(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
     """A cc_library of device code.
 
@@ -75,26 +94,9 @@ def cuda_library(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
       copts: further nvcc flags, for the .cu files only.
       **kwargs: passed on to cc_library.
     """
-    objects = []
-    for src in srcs:
-        object_name = "{}_{}".format(name, src[:-len(".cu")].replace("/", "_"))
-        objects.append(":" + object_name)
-        _nvcc_object(
-            name = object_name,
-            src = src,
-            hdrs = hdrs,
-            copts = copts,
-            deps = deps,
-            # Not part of //...: with CUDA off there is nothing to build it with.
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
-        )
     cc_library(
         name = name,
-        srcs = select({
-            "//:cuda_on": objects,
-            "//conditions:default": [],
-        }),
+        srcs = _nvcc_objects(name, srcs, hdrs = hdrs, copts = copts, deps = deps),
         hdrs = hdrs,
         deps = deps + ["@cuda//:cuda"],
         **kwargs
@@ -109,23 +111,8 @@ def cuda_compiles(name, archs, srcs, deps):
       srcs: .cu files.
       deps: libraries whose headers they include.
     """
-    objects = []
-    for src in srcs:
-        object_name = "{}_{}".format(name, src[:-len(".cu")])
-        objects.append(":" + object_name)
-        _nvcc_object(
-            name = object_name,
-            src = src,
-            archs = archs,
-            deps = deps,
-            tags = ["manual"],
-            visibility = ["//visibility:private"],
-        )
     native.filegroup(
         name = name,
-        srcs = select({
-            "//:cuda_on": objects,
-            "//conditions:default": [],
-        }),
+        srcs = _nvcc_objects(name, srcs, archs = archs, deps = deps),
         visibility = ["//visibility:private"],
     )

@@ -71,7 +71,7 @@ std::string MemoryReport(const RankMemory& memory, int32_t num_pages, const Runn
   if (memory.skipped_tensors > 0) {
     absl::StrAppend(&text, "\nSkipped ", WithCommas(memory.skipped_tensors),
                     " tensors of the checkpoint that the model does not use (multi-token "
-                    "prediction, rotary tables)");
+                    "prediction, rotary tables, scales of a cache of codes)");
   }
   absl::StrAppend(&text, "\nGPU KV cache size: ", WithCommas(tokens), " tokens");
   absl::StrAppend(&text, absl::StrFormat("\nMaximum concurrency for %s tokens per request: %.2fx",

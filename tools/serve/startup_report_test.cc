@@ -34,7 +34,7 @@ TEST(StartupReport, MemoryLinesThatScriptsLookFor) {
       "KV cache of fp8 rows: 1,048,576 bytes in a page of 16 tokens, 65536.00 a token; serving "
       "numerics\n"
       "Skipped 4,631 tensors of the checkpoint that the model does not use (multi-token "
-      "prediction, rotary tables)\n"
+      "prediction, rotary tables, scales of a cache of codes)\n"
       "GPU KV cache size: 8,192 tokens\n"
       "Maximum concurrency for 1,000 tokens per request: 8.19x");
   config.data_parallel_size = 3;
