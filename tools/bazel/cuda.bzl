@@ -102,7 +102,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], copts = [], **kwargs):
         **kwargs
     )
 
-def cuda_compiles(name, archs, srcs, deps):
+def cuda_compiles(name, archs, srcs, deps, hdrs = []):
     """Compiles .cu files for targets that the default build leaves out, and uses nothing of it.
 
     Args:
@@ -110,9 +110,10 @@ def cuda_compiles(name, archs, srcs, deps):
       archs: as --//:cuda_archs.
       srcs: .cu files.
       deps: libraries whose headers they include.
+      hdrs: other headers that they include.
     """
     native.filegroup(
         name = name,
-        srcs = _nvcc_objects(name, srcs, archs = archs, deps = deps),
+        srcs = _nvcc_objects(name, srcs, archs = archs, hdrs = hdrs, deps = deps),
         visibility = ["//visibility:private"],
     )
