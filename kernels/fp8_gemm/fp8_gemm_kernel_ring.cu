@@ -18,7 +18,8 @@ cudaError_t LaunchFp8GemmRing(const Fp8GemmKernelArgs& args, int32_t multiproces
                               cudaStream_t stream) {
   // One tile an SM and as much of it in its ring as fits, or two blocks that take many. 128 KiB,
   // and 128 registers with scales of vectors, for short rows, so that o_proj fits beside attention
-  // and is there when that ends. A piece is widened ahead where the ring may hold a whole tile.
+  // and is there when that ends. There and with 48 rows a piece is widened ahead (few_tokens.md);
+  // with 16 it has not been tried.
   const int rows = (args.outputs + multiprocessors - 1) / multiprocessors;
   if (rows <= 16) return LaunchWith<Shape<1, 1, 8, 8, 4, 1>>(args, multiprocessors, stream);
   if (rows <= 32 && args.inputs <= 32 * fp8_ring::kPiece) {

@@ -48,7 +48,7 @@ struct Traits {
   static constexpr int kConsumers = 256;
   static constexpr int kThreads = kConsumers + 128;
   // Of the tiles that a block takes before these, in whose shared memory these have room
-  // (MixedWork); void where these are all.
+  // (two widths, a last round); void where these are all.
   using Wider = TheWider;
   static constexpr bool kRest = !std::is_void_v<Wider>;
   // Columns of a wave that share a scale of w, and how many such groups there are.

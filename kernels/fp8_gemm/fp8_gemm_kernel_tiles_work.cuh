@@ -83,9 +83,10 @@ struct Dense {
   };
 };
 
-// One product by tiles of two widths, so that all blocks have the same number of columns. The first
-// `turn` rows of tiles begin with wide[0] wide tiles, the others with wide[1], and all end with
-// narrow ones. Blocks take the wide tiles first, which are as many as make whole rounds of them.
+// One product by tiles of two widths, so that a last round that would leave blocks idle is of
+// narrower tiles. The first `turn` rows of tiles begin with wide[0] wide tiles, the others with
+// wide[1]; narrow ones are what is left of a row, if anything is. Blocks take the wide tiles first,
+// which are as many as make whole rounds of them.
 struct Mix {
   int32_t turn, wide[2];
 };

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/fp8_gemm/fp8_gemm_kernel_tiles_launch.cuh"
 #include "kernels/fp8_grouped_gemm/fp8_grouped_gemm_kernel_work.cuh"
 
@@ -15,9 +17,10 @@ using Wide = fp8_tiles::Traits<2, 128, true, fp8_grouped::TilesWork<kRestColsOrN
 template <typename T, typename Rest>
 cudaError_t LaunchTiles(const Fp8GroupedLaunch& launch, cudaStream_t stream) {
   const Fp8GemmKernelArgs& args = launch.args;
-  // The most tiles that there can be.
+  // The most tiles that there can be, narrow ones among them.
+  constexpr int kParts = std::is_void_v<Rest> ? 1 : T::kCols / kRestCols;
   const int64_t rows = int64_t{args.tokens} / T::kRows + args.groups;
-  const int64_t tiles = rows * ((args.outputs + T::kCols - 1) / T::kCols) * (T::kCols / kRestCols);
+  const int64_t tiles = rows * ((args.outputs + T::kCols - 1) / T::kCols) * kParts;
   return fp8_tiles::LaunchWith<T, Rest>(args, launch.groups, {tiles, launch.multiprocessors},
                                         stream);
 }

@@ -24,9 +24,9 @@ struct QuantizeFp8GemmArgs {
 // Inputs at most.
 inline constexpr int64_t kQuantizeFp8GemmInputs = 16384;
 
-// Whether the op is the fastest way for such weights: on Hopper, with inputs a multiple of 128 and
-// one tile of outputs for each multiprocessor. Elsewhere Quantize and Fp8Gemm do the same work. For
-// load: it asks the device.
+// Whether the op is the fastest way for such weights: on Hopper, with inputs a multiple of 128 up
+// to kQuantizeFp8GemmInputs and one tile of outputs for each multiprocessor. Elsewhere Quantize and
+// Fp8Gemm do the same work. For load: it asks the device.
 absl::StatusOr<bool> QuantizeFp8GemmCovers(Device& device, int64_t inputs, int64_t outputs);
 
 // y of Fp8Gemm(), scales of vectors, from the codes and the scale that Quantize() makes of x as a

@@ -70,6 +70,11 @@ class QuantizeFp8GemmTest : public OpTest {
     return !may_not;
   }
 
+  int64_t most_outputs() {
+    if (device().type() == DeviceType::kCpu) return std::numeric_limits<int64_t>::max();
+    return 32 * device().Properties().value().multiprocessors;
+  }
+
   void Check(const Case& c, DType dtype, bool with_bias, Fp8Units units) {
     SCOPED_TRACE(testing::Message()
                  << c.inputs << " x " << c.outputs << " y " << DTypeName(dtype) << " bias "
@@ -103,6 +108,7 @@ TEST_P(QuantizeFp8GemmTest, MatchesTheFormula) {
     // The CPU has no tiles that these shapes are for, and takes long.
     const bool large = c.outputs * c.inputs > int64_t{1} << 20;
     if (large && device().type() == DeviceType::kCpu) continue;
+    if (c.outputs > most_outputs()) continue;  // on smaller GPUs
     Check(c, DType::kBF16, /*with_bias=*/false, Fp8Units::kTokensAndOutputs);
     Check(c, DType::kF32, /*with_bias=*/true, Fp8Units::kTokensAndOutputs);
   }
@@ -216,7 +222,7 @@ TEST_P(QuantizeFp8GemmTest, CoversOneTileOfEachMultiprocessor) {
     EXPECT_FALSE(covers(4096, 4096));
     return;
   }
-  const int64_t most = 32 * device().Properties().value().multiprocessors;
+  const int64_t most = most_outputs();
   EXPECT_TRUE(covers(14336, most));
   EXPECT_TRUE(covers(128, most / 2 + 1));
   EXPECT_FALSE(covers(4096, most / 2));
