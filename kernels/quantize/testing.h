@@ -52,9 +52,8 @@ inline QuantizeDifference DifferenceOf(const GuardedTensor& codes, const Guarded
                                        const GuardedTensor& other_codes,
                                        const GuardedTensor& other_scale) {
   QuantizeDifference difference;
-  // NaN counts as most of all.
   const auto most = [](double& to, double x) {
-    if (!(std::abs(x) <= to)) to = std::abs(x);
+    to = std::max(to, std::isnan(x) ? INFINITY : std::abs(x));
   };
   // Codes of one sign ascend with their magnitudes; the two zeros are one.
   const auto order = [](double code) { return code < 128 ? code : 128 - code; };

@@ -1,5 +1,6 @@
 #include "tests/parity/engine_runs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <future>
@@ -55,7 +56,7 @@ double LargestError(const std::vector<std::vector<double>>& want,
     if (want[t].size() != got[t].size()) return INFINITY;
     for (size_t i = 0; i < want[t].size(); ++i) {
       const double d = std::abs(want[t][i] - static_cast<double>(got[t][i]));
-      worst = d <= worst ? worst : d;  // NaN counts
+      worst = std::max(worst, std::isnan(d) ? INFINITY : d);
     }
   }
   return worst;

@@ -1,6 +1,5 @@
 // LLaMA from FP8 weights on a GPU: against the formulas with activations rounded, graphs against
 // eager steps.
-#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -54,15 +53,6 @@ class GpuFp8Parity : public testing::TestWithParam<QuantTarget> {
     if (CudaDeviceCount() == 0) GTEST_SKIP() << "no GPU on this machine";
   }
 };
-
-// Printed for README.md's sake.
-void ExpectNear(const TinyLlama& twin, Engine& engine, const std::vector<int32_t>& lengths) {
-  const Nearness nearness = MeasureNearness(
-      twin, [&](const std::vector<int32_t>& prompt) { return PromptLogits(engine, prompt); },
-      lengths);
-  std::cout << "hidden size " << twin.shape().hidden << ": " << nearness << "\n";
-  EXPECT_LT(nearness.error, kNoises * nearness.noise);
-}
 
 TEST_P(GpuFp8Parity, LogitsAreTheFormulasOnAGpu) {
   for (const TinyLlamaShape& shape : {kUneven, kWhole, kWide}) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <iostream>
 
 #include "gtest/gtest.h"
 #include "kernels/core/dtype.h"
@@ -49,6 +50,14 @@ Nearness MeasureNearness(const TinyLlama& model, const LogitsOfPrompt& measured,
     }
   }
   return {error.Rms(), alike.Rms(), noise.Rms(), spread.Rms()};
+}
+
+void ExpectNear(const TinyLlama& model, Engine& engine, const std::vector<int32_t>& lengths) {
+  const Nearness nearness = MeasureNearness(
+      model, [&](const std::vector<int32_t>& prompt) { return PromptLogits(engine, prompt); },
+      lengths);
+  std::cout << "hidden size " << model.shape().hidden << ": " << nearness << "\n";
+  EXPECT_LT(nearness.error, kNoises * nearness.noise);
 }
 
 std::ostream& operator<<(std::ostream& out, const Nearness& nearness) {

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <vector>
 
+#include "engine/runtime/engine.h"
 #include "tests/parity/tiny_llama.h"
 
 namespace millrace {
@@ -33,6 +34,9 @@ using LogitsOfPrompt = std::function<std::vector<std::vector<float>>(const std::
 // are missing.
 Nearness MeasureNearness(const TinyLlama& model, const LogitsOfPrompt& measured,
                          const std::vector<int32_t>& lengths);
+
+// That a GPU's engine is no farther from `model` than the bound; prints what is measured.
+void ExpectNear(const TinyLlama& model, Engine& engine, const std::vector<int32_t>& lengths);
 
 std::ostream& operator<<(std::ostream& out, const Nearness& nearness);
 

@@ -2,6 +2,7 @@
 #include "tests/parity/nearness.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -97,6 +98,11 @@ TEST_P(NearnessFp8Test, ScalesOfWeights) {
     wrong.round_inputs = llama.twin.round_inputs;
     ExpectNoticed(llama.twin, wrong, projection);
   }
+}
+
+TEST(LargestError, NanIsLargest) {
+  EXPECT_EQ(LargestError({{1, 2, 3}}, {{1, std::nanf(""), 4}}), INFINITY);
+  EXPECT_EQ(LargestError({{1, 2, 3}}, {{1, 2.5f, 4}}), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, NearnessFp8Test,
