@@ -99,8 +99,12 @@ TEST_P(Fp8GemmKernelsTest, SkinnyAgreesWithTheDefinition) {
   for (const Fp8GemmCase& c : cases) {
     const bool takes = c.tokens > 0 && c.tokens <= 8 && c.padding % 16 == 0 && c.inputs % 128 == 0;
     if (!takes) continue;
+    // Numbers at random take longer than all else where there are many.
+    if (c.inputs * c.outputs > 2'000'000) {
+      ExpectDefinition(Kernel::kSkinny, c, Fp8Units::kBlocks, DType::kBF16);
+      continue;
+    }
     for (Fp8Units units : {Fp8Units::kBlocks, Fp8Units::kTokensAndOutputs, Fp8Units::kAll}) {
-      if (c.inputs * c.outputs > 2'000'000 && units == Fp8Units::kAll) continue;
       for (DType dtype : {DType::kF32, DType::kBF16}) {
         ExpectDefinition(Kernel::kSkinny, c, units, dtype);
       }
