@@ -12,8 +12,6 @@ namespace {
 
 // Tokens that pass through at once. Bounds the workspace.
 constexpr int64_t kMaxTokens = 1024;
-// Choices an expert from which on an item of 16 is worth more registers than two of 8.
-constexpr int64_t kManyChoices = 3;
 constexpr int64_t kWorkspaceUnit = 256;
 
 int64_t ChunkTokens(int64_t chosen) { return std::min(kMaxTokens, kMoeMostChoices / chosen); }
@@ -150,9 +148,6 @@ absl::Status MoeExpertsCuda(const OpContext& ctx, const MoeExpertsArgs& args) {
   MoeKernelArgs unused;
   ASSIGN_OR_RETURN(void* const memory, scope.Take(Divide(nullptr, shape, most, unused)));
   Divide(static_cast<uint8_t*>(memory), shape, most, chunk);
-  const bool one_piece = std::max(args.gate.cols, args.down.cols) <= kMoeFp4Piece * kMoeFp4Warps;
-  const bool many = most * chosen >= kManyChoices * args.gate.count;
-  chunk.item_choices = one_piece && many ? 16 : 8;
   for (int64_t first = 0; first < args.x.dim(0); first += most) {
     const int64_t end = std::min(first + most, args.x.dim(0));
     chunk.tokens = static_cast<int32_t>(end - first);

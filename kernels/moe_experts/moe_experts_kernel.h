@@ -23,7 +23,8 @@ struct MoeMatrices {
   bool f32_scales = false, divides = false;
 };
 
-// Up to so many choices of one expert, which lie one behind the other.
+// Choices of one expert, which lie one behind the other.
+inline constexpr int kMoeItemChoices = 8;  // at most
 struct MoeItem {
   int32_t expert, first, choices, unused;
 };
@@ -52,7 +53,6 @@ struct MoeKernelArgs {
   float limit = 0;
   MoeMatrices gate, up, down;
   MoePlan plan;
-  int32_t item_choices = 0;   // at most, of an item
   float* prepared = nullptr;  // [tokens, D]; for the plain kernels
   float* hidden = nullptr;    // [choices, I] in the plan's order
   float* sums = nullptr;      // [choices, D] likewise

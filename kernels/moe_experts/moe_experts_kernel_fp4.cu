@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/moe_experts/moe_experts_kernel_fp4.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/tensor_map.cuh"
@@ -10,15 +12,27 @@ using moe_fp4::Maps;
 
 constexpr int kSharedBytes = 226 * 1024;  // the barriers beside it
 
-Layout LayoutOf(int cols, int token_tiles) {
-  Layout layout = {
-      .pieces = cols / kMoeFp4Piece, .groups = 1, .token_tiles = token_tiles, .slots = 1};
-  while (2 * layout.groups * layout.pieces <= kMoeFp4Warps) layout.groups *= 2;
-  while (layout.slots < moe_fp4::kMostSlots &&
-         layout.Bytes() + layout.SlotBytes() <= kSharedBytes) {
-    ++layout.slots;
-  }
-  return layout;
+int DivideUp(int a, int b) { return (a + b - 1) / b; }
+
+template <bool kGateUp>
+Layout LayoutOf(int cols) {
+  const int pieces = cols / kMoeFp4Piece;
+  Layout l = {};
+  l.pieces = pieces;
+  l.groups = 1;
+  while (2 * l.groups * pieces <= kMoeFp4Warps) l.groups *= 2;
+  l.group_warps = pieces > kMoeFp4Warps ? DivideUp(pieces, 2) : pieces;
+  l.rows = 16 * l.groups;
+  l.code_bytes = l.rows * pieces * moe_fp4::kPieceBytes;
+  l.scale_row = std::min(pieces * moe_fp4::kPieceScales, moe_fp4::kScaleBox);
+  l.scale_boxes = DivideUp(pieces * moe_fp4::kPieceScales, moe_fp4::kScaleBox);
+  const int matrices = kGateUp ? 2 : 1;
+  l.scale_box_bytes = DivideUp(l.rows / matrices * l.scale_row, 1024) * 1024;
+  l.slot_bytes = l.code_bytes + matrices * l.scale_boxes * l.scale_box_bytes;
+  const int sums = moe_fp4::kFinishers * moe_fp4::kSumFloats * int{sizeof(float)};
+  l.slots = std::min(moe_fp4::kMostSlots, (kSharedBytes - sums) / l.slot_bytes);
+  l.sums = l.slots * l.slot_bytes;
+  return l;
 }
 
 struct Box {
@@ -58,9 +72,9 @@ cudaError_t MakeMaps(EncodeTiled encode, const MoeMatrices& m, const Layout& lay
                  {.data = m.scales,
                   .size = {row / 16, stack},
                   .stride = {row / 16},
-                  .box = {static_cast<cuuint32_t>(layout.ScaleRow()), box_rows},
+                  .box = {static_cast<cuuint32_t>(layout.scale_row), box_rows},
                   .rank = 2,
-                  .swizzle = layout.ScaleRow() == moe_fp4::kScaleBox ? CU_TENSOR_MAP_SWIZZLE_128B
+                  .swizzle = layout.scale_row == moe_fp4::kScaleBox ? CU_TENSOR_MAP_SWIZZLE_128B
                                                                      : CU_TENSOR_MAP_SWIZZLE_NONE},
                  maps.scales[at]);
 }
@@ -71,22 +85,19 @@ cudaError_t LaunchFp4(const MoeKernelArgs& args, int multiprocessors, cudaStream
   cudaError_t error = FindEncoder(encode);
   if (error != cudaSuccess) return error;
   const MoeMatrices& first = kGateUp ? args.gate : args.down;
-  const Layout layout = LayoutOf(first.cols, args.item_choices / 8);
-  const int box_rows = kGateUp ? layout.Rows() / 2 : layout.Rows();
+  const Layout layout = LayoutOf<kGateUp>(first.cols);
+  const int box_rows = kGateUp ? layout.rows / 2 : layout.rows;
   Maps maps = {};
   error = MakeMaps(encode, first, layout, box_rows, maps, 0);
   if (error == cudaSuccess && kGateUp) error = MakeMaps(encode, args.up, layout, box_rows, maps, 1);
   if (error != cudaSuccess) return error;
-  const auto launch = [&](auto kernel) {
-    return Launch(kernel,
-                  {.grid = dim3(static_cast<unsigned>(multiprocessors)),
-                   .block = dim3(moe_fp4::kThreads),
-                   .shared_bytes = static_cast<size_t>(layout.Bytes())},
-                  stream, args, maps, layout);
-  };
-  if (layout.pieces > kMoeFp4Warps) return launch(moe_fp4::MoeFp4Kernel<2, 1, kGateUp>);
-  if (layout.token_tiles == 1) return launch(moe_fp4::MoeFp4Kernel<1, 1, kGateUp>);
-  return launch(moe_fp4::MoeFp4Kernel<1, 2, kGateUp>);
+  const int bytes = layout.sums + moe_fp4::kFinishers * moe_fp4::kSumFloats * int{sizeof(float)};
+  const LaunchShape shape = {.grid = dim3(static_cast<unsigned>(multiprocessors)),
+                             .block = dim3(moe_fp4::kThreads),
+                             .shared_bytes = static_cast<size_t>(bytes)};
+  const auto kernel = layout.pieces > kMoeFp4Warps ? moe_fp4::MoeFp4Kernel<2, kGateUp>
+                                                   : moe_fp4::MoeFp4Kernel<1, kGateUp>;
+  return Launch(kernel, shape, stream, args, maps, layout);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// NVFP4 experts of few tokens on Hopper: products of a matrix's rows and up to 8 kTokenTiles of its
-// tokens at once.
+// NVFP4 experts of few tokens on Hopper: products of a matrix's rows and up to 8 of its tokens at
+// once.
 //
 // Persistent blocks; each takes an even part of the tiles of all items (MoePlan), in a row.
 //   warps 0 to 15  multiply: a tile has 16 rows for each of kGroups groups of warps, gate's and
@@ -7,8 +7,7 @@
 //                  by turns of 8, and a group's warps share the inputs, 256 each (kPieces times)
 //   warp 16        keeps a ring of tiles full, codes and scales, by the copy engine
 //   warps 17 to 19 by turns add up the warps' sums of a tile, and store what comes of them
-// Codes are widened to f16, whose exponents they fit as they lie, 2^-14 as large, and multiplied by
-// their scale of 16, which is exact; then mma.sync with the tokens' FP8 codes as f16, which stay in
+// Codes are widened to f16 and multiplied by their scale of 16, which is exact; then mma.sync with the tokens' FP8 codes as f16, which stay in
 // registers for as long as the item lasts. Bound by reading the matrices.
 #ifndef KERNELS_MOE_EXPERTS_MOE_EXPERTS_KERNEL_FP4_CUH_
 #define KERNELS_MOE_EXPERTS_MOE_EXPERTS_KERNEL_FP4_CUH_
@@ -36,59 +35,52 @@ inline constexpr int kScaleBox = 128;                   // bytes of a row, at mo
 inline constexpr int kMostSlots = 8;
 inline constexpr int kFinishers = 3;  // warps, each with sums of its own
 inline constexpr int kThreads = 32 * (kMoeFp4Warps + 1 + kFinishers);  // whole warpgroups
-inline constexpr float kWidenedScale = 16384.0f;          // a widened code is this much smaller
+inline constexpr float kWidenedScale = 64.0f;          // a widened code is this much smaller
 
 // Of gate and up, or of down alone. Codes: 128 bytes, rows, pieces.
 struct Maps {
   CUtensorMap codes[2], scales[2];
 };
 
-// How a tile is divided, and the shared memory.
+// How a tile is divided, and the shared memory; bytes and offsets in bytes.
 struct Layout {
   int pieces;       // of a row
   int groups;       // of warps, 16 rows each
-  int token_tiles;  // 8 tokens each
-  int slots;        // of the ring
-
-  __host__ __device__ int GroupWarps() const {
-    return pieces > kMoeFp4Warps ? (pieces + 1) / 2 : pieces;
-  }
-  __host__ __device__ int Warps() const { return groups * GroupWarps(); }
-  __host__ __device__ int Rows() const { return 16 * groups; }  // of a tile
-  __host__ __device__ int CodeBytes() const { return Rows() * pieces * kPieceBytes; }
-  __host__ __device__ int ScaleRow() const {
-    return pieces * kPieceScales < kScaleBox ? pieces * kPieceScales : kScaleBox;
-  }
-  __host__ __device__ int ScaleBoxes() const {
-    return (pieces * kPieceScales + kScaleBox - 1) / kScaleBox;
-  }
-  // A box of half the rows, on 1024 bytes.
-  __host__ __device__ int ScaleBoxBytes() const {
-    return (Rows() / 2 * ScaleRow() + 1023) / 1024 * 1024;
-  }
-  __host__ __device__ int SlotBytes() const {
-    return CodeBytes() + 2 * ScaleBoxes() * ScaleBoxBytes();
-  }
-  __host__ __device__ int PartFloats() const { return kMoeFp4Warps * token_tiles * 128; }
-  __host__ __device__ int Parts() const { return slots * SlotBytes(); }
-  __host__ __device__ int Bytes() const { return Parts() + kFinishers * PartFloats() * 4; }
+  int group_warps;  // that share a row's pieces
+  int rows;         // of a tile
+  int code_bytes;   // of a slot, where the scales begin
+  int scale_row;    // what a box of scales has of a row
+  int scale_boxes;  // of each matrix
+  int scale_box_bytes;
+  int slot_bytes, slots;  // of the ring
+  int sums;               // behind it, of each finisher
 };
+inline constexpr int kSumFloats = kMoeFp4Warps * 128;  // of a finisher
 
 struct Barriers {
   uint64_t full[kMostSlots], empty[kMostSlots];
+  uint64_t summed[kFinishers], free[kFinishers];  // a finisher's sums are there, are read
 };
-// Named barriers of a finisher and all that multiply: its place for sums is free, has them.
-__device__ __forceinline__ int FreeBarrier(int finisher) { return 1 + finisher; }
-__device__ __forceinline__ int SummedBarrier(int finisher) { return 1 + kFinishers + finisher; }
 
-// Codes of a row at inputs k to k + 7, as pairs of inputs i and i + 4, times the scale.
+// Four codes of E4M3 as f16, those of the low bytes in `low`.
+__device__ __forceinline__ void WidenE4M3Quad(uint32_t codes, uint32_t& low, uint32_t& high) {
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(codes));
+}
+
+// Codes of a row at inputs k to k + 7, times the scale, as pairs of inputs (0, 2), (1, 3), (4, 6) and
+// (5, 7): first as E4M3, whose bits they fit as they lie, 2^-6 as large, then as f16.
 __device__ __forceinline__ void Widen(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
-  constexpr uint32_t kMagnitude = 0x0e000e00u, kSign = 0x80008000u;
+  constexpr uint32_t kMagnitude = 0x1c1c1c1cu, kSign = 0x80808080u;
+  const uint32_t even = (codes << 2 & kMagnitude) | (codes << 4 & kSign);
+  const uint32_t odd = (codes >> 2 & kMagnitude) | (codes & kSign);
+  WidenE4M3Quad(even, pairs[0], pairs[2]);
+  WidenE4M3Quad(odd, pairs[1], pairs[3]);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t magnitude = i == 3 ? codes >> 3 : codes << (9 - 4 * i);
-    const uint32_t bits = (magnitude & kMagnitude) | (codes << (12 - 4 * i) & kSign);
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pairs[i]) : "r"(bits), "r"(scale));
+  for (uint32_t& pair : pairs) {
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(pair), "r"(scale));
   }
 }
 
@@ -131,7 +123,8 @@ __device__ __forceinline__ float TakePiece(const void* row, bool bf16, TokenPiec
     const Floats<8> x = LoadEight(row, bf16, i);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t codes = EncodeE4M3Pair(x.v[j] * inverse, x.v[j + 4] * inverse);
+      const int first = j / 2 * 4 + j % 2;
+      const uint32_t codes = EncodeE4M3Pair(x.v[first] * inverse, x.v[first + 2] * inverse);
       asm("mul.rn.f16x2 %0, %1, %2;"
           : "=r"(to.pairs[4 * i + j])
           : "r"(WidenE4M3Pair(codes)), "r"(part));
@@ -147,7 +140,7 @@ class Tiles {
   __device__ __forceinline__ Tiles(const MoeKernelArgs& args, const Layout& layout)
       : items_(args.plan.items),
         matrix_rows_(kGateUp ? args.gate.rows : args.down.rows),
-        tile_rows_(kGateUp ? layout.Rows() / 2 : layout.Rows()) {
+        tile_rows_(kGateUp ? layout.rows / 2 : layout.rows) {
     const int of_item = matrix_rows_ / tile_rows_;
     const int64_t tiles = int64_t{args.plan.sizes[kMoeItems]} * of_item;
     const int64_t first = tiles * blockIdx.x / gridDim.x;
@@ -193,24 +186,23 @@ template <bool kGateUp>
 __device__ __forceinline__ void Produce(const MoeKernelArgs& args, const Maps& maps,
                                         const Layout& layout, uint8_t* shared, Barriers& barriers) {
   const uint64_t policy = EvictFirst();
-  const int matrices = kGateUp ? 2 : 1, code_bytes = layout.CodeBytes() / matrices;
-  const int scale_boxes = layout.ScaleBoxes();
+  constexpr int kMatrices = kGateUp ? 2 : 1;
   // What a box of scales brings of each row, also where the row ends within it.
-  const uint32_t bytes =
-      static_cast<uint32_t>(layout.CodeBytes() + layout.Rows() * layout.ScaleRow() * scale_boxes);
+  const uint32_t bytes = static_cast<uint32_t>(
+      layout.code_bytes + layout.rows * layout.scale_row * layout.scale_boxes);
   Turn turn;
   for (Tiles<kGateUp> tiles(args, layout); tiles.any(); tiles.Next(), turn.Next(layout.slots)) {
     uint64_t* const full = &barriers.full[turn.at];
-    uint8_t* const slot = shared + turn.at * layout.SlotBytes();
+    uint8_t* const slot = shared + turn.at * layout.slot_bytes;
     Wait(&barriers.empty[turn.at], turn.parity ^ 1);
     ArriveExpect(full, bytes);
-    for (int m = 0; m < matrices; ++m) {
-      LoadBox3(slot + m * code_bytes, maps.codes[m], full, 0, tiles.StackRow(), 0);
-      uint8_t* const scales =
-          slot + layout.CodeBytes() + m * scale_boxes * layout.ScaleBoxBytes() * (kGateUp ? 1 : 2);
-      for (int b = 0; b < scale_boxes; ++b) {
-        LoadBox2(scales + b * layout.ScaleBoxBytes() * (kGateUp ? 1 : 2), maps.scales[m], full,
-                 {b * kScaleBox, tiles.StackRow()}, policy);
+    uint8_t* scales = slot + layout.code_bytes;
+#pragma unroll
+    for (int m = 0; m < kMatrices; ++m) {
+      LoadBox3(slot + m * layout.code_bytes / kMatrices, maps.codes[m], full, 0, tiles.StackRow(),
+               0);
+      for (int b = 0; b < layout.scale_boxes; ++b, scales += layout.scale_box_bytes) {
+        LoadBox2(scales, maps.scales[m], full, {b * kScaleBox, tiles.StackRow()}, policy);
       }
     }
   }
@@ -220,66 +212,58 @@ __device__ __forceinline__ void Produce(const MoeKernelArgs& args, const Maps& m
 __device__ __forceinline__ int Swizzled(int offset) { return offset ^ (offset >> 3 & 0x70); }
 
 // A multiplying warp.
-template <int kPieces, int kTokenTiles, bool kGateUp>
+template <int kPieces, bool kGateUp>
 class Multiplier {
  public:
   __device__ __forceinline__ Multiplier(const MoeKernelArgs& args, const Layout& layout,
-                                        uint8_t* shared, Barriers& barriers)
-      : args_(args),
-        layout_(layout),
-        shared_(shared),
-        barriers_(barriers),
-        group_(warp_ / layout.GroupWarps()),
-        piece_(warp_ % layout.GroupWarps()),
-        cols_(kGateUp ? args.gate.cols : args.down.cols) {
+                                        const uint8_t* shared)
+      : args_(args), layout_(layout), shared_(shared) {
     // Where the lane's codes of row g and of row g + 8 of the group's tile begin, and its scales.
-    const int rows = kGateUp ? layout.Rows() / 2 : layout.Rows();
+    constexpr int kMatrices = kGateUp ? 2 : 1;
+    const int rows = layout.rows / kMatrices;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = kGateUp ? group_ * 8 + g_ : group_ * 16 + g_ + 8 * half;
-      codes_[half] =
-          (piece_ * rows + row) * kPieceBytes + (kGateUp ? half * layout.CodeBytes() / 2 : 0);
-      const int box_bytes = layout.ScaleBoxBytes() * (kGateUp ? 1 : 2);
+      codes_[half] = (piece_ * rows + row) * kPieceBytes + ((2 * t_) ^ g_) * 16 +
+                     (kGateUp ? half * layout.code_bytes / 2 : 0);
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int at = (piece_ + p * layout.GroupWarps()) * kPieceScales;
-        const int boxes = (kGateUp ? half * layout.ScaleBoxes() : 0) + at / kScaleBox;
-        const int in_box = row * layout.ScaleRow() + at % kScaleBox;
-        scales_[p][half] = layout.CodeBytes() + boxes * box_bytes + 4 * t_ +
-                           (layout.ScaleRow() == kScaleBox ? Swizzled(in_box) : in_box);
+        const int at = (piece_ + p * layout.group_warps) * kPieceScales;
+        const int box = (kGateUp ? half * layout.scale_boxes : 0) + at / kScaleBox;
+        const int in_box = row * layout.scale_row + at % kScaleBox;
+        scales_[p][half] = layout.code_bytes + box * layout.scale_box_bytes + 4 * t_ +
+                           (layout.scale_row == kScaleBox ? Swizzled(in_box) : in_box);
       }
     }
-    code_step_ = layout.GroupWarps() * rows * kPieceBytes;
+    code_step_ = layout.group_warps * rows * kPieceBytes;
   }
 
-  __device__ __forceinline__ void Run() {
+  __device__ __forceinline__ void Run(uint8_t* shared, Barriers& barriers) {
     Tiles<kGateUp> tiles(args_, layout_);
     if (!tiles.any()) return;
+    float* const sums_at = reinterpret_cast<float*>(shared + layout_.sums) + warp_ * 128 + lane_ * 4;
     Turn slot, finisher;
-    const int met = 32 * (layout_.Warps() + 1);
+    const uint8_t* from = shared_;
     TakeItem(tiles.item());
     while (true) {
-      float sums[kTokenTiles][4] = {};
-      const uint8_t* const from = shared_ + slot.at * layout_.SlotBytes();
-      Wait(&barriers_.full[slot.at], slot.parity);
+      float sums[4] = {};
+      Wait(&barriers.full[slot.at], slot.parity);
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        if (kPieces == 1 || piece_ + p * layout_.GroupWarps() < layout_.pieces) {
+        if (kPieces == 1 || piece_ + p * layout_.group_warps < layout_.pieces) {
           Multiply(from, p, sums);
         }
       }
-      NamedSync(FreeBarrier(finisher.at), met);
-      float* const to = reinterpret_cast<float*>(shared_ + layout_.Parts()) +
-                        finisher.at * layout_.PartFloats() + warp_ * kTokenTiles * 128;
-#pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        *reinterpret_cast<float4*>(to + n * 128 + lane_ * 4) =
-            make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
+      Wait(&barriers.free[finisher.at], finisher.parity ^ 1);
+      StoreVec(sums_at + finisher.at * kSumFloats,
+               Narrowed<float>(Floats<4>{sums[0], sums[1], sums[2], sums[3]}));
+      __syncwarp();
+      if (lane_ == 0) {
+        Arrive(&barriers.summed[finisher.at]);
+        Arrive(&barriers.empty[slot.at]);  // what was read of it is in the sums
       }
-      NamedArrive(SummedBarrier(finisher.at), met);
-      __syncwarp();  // what was read of the slot is in the sums
-      if (lane_ == 0) Arrive(&barriers_.empty[slot.at]);
       slot.Next(layout_.slots);
+      from = slot.at == 0 ? shared_ : from + layout_.slot_bytes;
       finisher.Next(kFinishers);
       const bool other = tiles.Next();
       if (!tiles.any()) return;
@@ -290,36 +274,31 @@ class Multiplier {
  private:
   // The item's tokens into registers.
   __device__ __forceinline__ void TakeItem(const MoeItem& item) {
+    const uint8_t* const row = g_ < item.choices ? RowOf(item.first + g_) : nullptr;
+    const bool bf16 = kGateUp && args_.x_bf16;
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      const int token = n * 8 + g_;
-      const uint8_t* const row = token < item.choices ? RowOf(item.first + token) : nullptr;
-      const bool bf16 = kGateUp && args_.x_bf16;
+    for (int p = 0; p < kPieces; ++p) {
+      const int piece = piece_ + p * layout_.group_warps;
+      const bool has = row != nullptr && piece < layout_.pieces;
+      const int at = (piece * kMoeFp4Piece + 64 * t_) * (bf16 ? 2 : 4);
+      const float scale = TakePiece(has ? row + at : nullptr, bf16, x_[p]);
 #pragma unroll
-      for (int p = 0; p < kPieces; ++p) {
-        const int piece = piece_ + p * layout_.GroupWarps();
-        const bool has = row != nullptr && piece < layout_.pieces;
-        const int at = (piece * kMoeFp4Piece + 64 * t_) * (bf16 ? 2 : 4);
-        const float scale = TakePiece(has ? row + at : nullptr, bf16, x_[p][n]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          x_scale_[p][n][i] = __shfl_sync(0xffffffffu, scale, 4 * (2 * t_ + i));
-        }
+      for (int i = 0; i < 2; ++i) {
+        x_scale_[p][i] = __shfl_sync(0xffffffffu, scale, 4 * (2 * t_ + i));
       }
     }
   }
 
   __device__ __forceinline__ const uint8_t* RowOf(int place) const {
     if constexpr (!kGateUp) {
-      return reinterpret_cast<const uint8_t*>(args_.hidden + int64_t{place} * cols_);
+      return reinterpret_cast<const uint8_t*>(args_.hidden + int64_t{place} * args_.down.cols);
     }
     const int64_t at = args_.plan.order[place] / args_.chosen * args_.x_stride;
     return static_cast<const uint8_t*>(args_.x) + at * (args_.x_bf16 ? 2 : 4);
   }
 
-  __device__ __forceinline__ void Multiply(const uint8_t* from, int p,
-                                           float (&sums)[kTokenTiles][4]) {
-    float part[kTokenTiles][2][4] = {};
+  __device__ __forceinline__ void Multiply(const uint8_t* from, int p, float (&sums)[4]) {
+    float part[2][4] = {};
     uint32_t scale_codes[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -330,10 +309,10 @@ class Multiplier {
       uint32_t words[2][4], scale[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint4 v = *reinterpret_cast<const uint4*>(from + codes_[half] + p * code_step_ +
-                                                        ((2 * t_ + i) ^ g_) * 16);
+        const int at = (codes_[half] ^ i * 16) + p * code_step_;
+        const uint4 v = *reinterpret_cast<const uint4*>(from + at);
         words[half][0] = v.x, words[half][1] = v.y, words[half][2] = v.z, words[half][3] = v.w;
-        scale[half] = WidenE4M3Pair(scale_codes[half] >> 16 * i & 0xffff);
+        scale[half] = WidenE4M3Pair(scale_codes[half] >> 16 * i);
       }
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -342,40 +321,30 @@ class Multiplier {
         for (int half = 0; half < 2; ++half) {
           Widen(words[half][q], __byte_perm(scale[half], 0, q < 2 ? 0x1010 : 0x3232), wide[half]);
         }
-#pragma unroll
-        for (int n = 0; n < kTokenTiles; ++n) {
-          const uint32_t* const b = x_[p][n].pairs + 16 * i + 4 * q;
-          MmaF16(part[n][0], wide[0][0], wide[1][0], wide[0][1], wide[1][1], b[0], b[1]);
-          MmaF16(part[n][1], wide[0][2], wide[1][2], wide[0][3], wide[1][3], b[2], b[3]);
-        }
+        const uint32_t* const x = x_[p].pairs + 16 * i + 4 * q;
+        MmaF16(part[0], wide[0][0], wide[1][0], wide[0][1], wide[1][1], x[0], x[1]);
+        MmaF16(part[1], wide[0][2], wide[1][2], wide[0][3], wide[1][3], x[2], x[3]);
       }
     }
 #pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[n][i] += (part[n][0][i] + part[n][1][i]) * x_scale_[p][n][i % 2];
-      }
-    }
+    for (int i = 0; i < 4; ++i) sums[i] += (part[0][i] + part[1][i]) * x_scale_[p][i % 2];
   }
 
   const MoeKernelArgs& args_;
   const Layout& layout_;
-  uint8_t* const shared_;
-  Barriers& barriers_;
+  const uint8_t* const shared_;
   const int warp_ = static_cast<int>(threadIdx.x) / 32;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
   const int g_ = lane_ / 4, t_ = lane_ % 4;
-  const int group_, piece_;
-  const int cols_;
+  const int group_ = warp_ / layout_.group_warps, piece_ = warp_ % layout_.group_warps;
   int codes_[2], scales_[kPieces][2];  // offsets in a slot
   int code_step_;                      // to the warp's next piece
-  TokenPiece x_[kPieces][kTokenTiles];
-  float x_scale_[kPieces][kTokenTiles][2];  // of tokens 2t and 2t + 1
+  TokenPiece x_[kPieces];
+  float x_scale_[kPieces][2];  // of tokens 2t and 2t + 1
 };
 
 // A warp that adds up and stores.
-template <int kTokenTiles, bool kGateUp>
+template <bool kGateUp>
 class Finisher {
  public:
   __device__ __forceinline__ Finisher(const MoeKernelArgs& args, const Layout& layout,
@@ -383,23 +352,22 @@ class Finisher {
       : args_(args),
         layout_(layout),
         index_(index),
-        parts_(reinterpret_cast<const float*>(shared + layout.Parts()) +
-               index * layout.PartFloats() + lane_ * 4) {}
+        sums_(reinterpret_cast<const float*>(shared + layout.sums) + index * kSumFloats +
+              lane_ * 4) {}
 
-  __device__ __forceinline__ void Run() {
-    const int met = 32 * (layout_.Warps() + 1);
+  __device__ __forceinline__ void Run(Barriers& barriers) {
     bool other = true;
     int turn = 0;
+    uint32_t parity = 0;
     for (Tiles<kGateUp> tiles(args_, layout_); tiles.any(); turn = (turn + 1) % kFinishers) {
       if (turn == index_) {
         if (other) TakeItem(tiles.item());
         other = false;
-        NamedArrive(FreeBarrier(index_), met);  // what was read before is stored
-        NamedSync(SummedBarrier(index_), met);
-        for (int group = 0; group < layout_.groups; ++group) {
-#pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) Store(tiles, group, n, Sum(group, n));
-        }
+        Wait(&barriers.summed[index_], parity);
+        for (int group = 0; group < layout_.groups; ++group) Store(tiles, group, Sum(group));
+        __syncwarp();
+        if (lane_ == 0) Arrive(&barriers.free[index_]);  // what was read is stored
+        parity ^= 1;
       }
       other |= tiles.Next();
     }
@@ -414,47 +382,44 @@ class Finisher {
     factor_[0] = factor(kGateUp ? args_.gate : args_.down);
     if constexpr (!kGateUp) return;
     factor_[1] = factor(args_.up);
-    float weight = 0;
-    if (lane_ < item.choices) {
-      const int choice = args_.plan.order[item.first + lane_];
-      weight = args_.weights[choice / args_.chosen * args_.weights_stride + choice % args_.chosen];
-    }
 #pragma unroll
-    for (int i = 0; i < 2 * kTokenTiles; ++i) {
-      weight_[i] = __shfl_sync(0xffffffffu, weight, i / 2 * 8 + lane_ % 4 * 2 + i % 2);
+    for (int i = 0; i < 2; ++i) {
+      const int token = lane_ % 4 * 2 + i;
+      if (token >= item.choices) continue;
+      const int choice = args_.plan.order[item.first + token];
+      weight_[i] =
+          args_.weights[choice / args_.chosen * args_.weights_stride + choice % args_.chosen];
     }
   }
 
   // Of the group's warps: rows g and g + 8 of tokens 2t and 2t + 1.
-  __device__ __forceinline__ float4 Sum(int group, int n) const {
-    const int warps = layout_.GroupWarps();
-    const float* from = parts_ + (group * warps * kTokenTiles + n) * 128;
-    float4 sum = {0, 0, 0, 0};
+  __device__ __forceinline__ Floats<4> Sum(int group) const {
+    const float* from = sums_ + group * layout_.group_warps * 128;
+    Floats<4> sum = {};
 #pragma unroll 8
-    for (int w = 0; w < warps; ++w, from += kTokenTiles * 128) {
-      const float4 v = *reinterpret_cast<const float4*>(from);
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    for (int w = 0; w < layout_.group_warps; ++w, from += 128) {
+      const Floats<4> one = Widened(LoadVec<4>(from));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum.v[i] += one.v[i];
     }
     return sum;
   }
 
-  __device__ __forceinline__ void Store(const Tiles<kGateUp>& tiles, int group, int n,
-                                        const float4& sum) const {
-    const float top[2] = {sum.x, sum.y}, bottom[2] = {sum.z, sum.w};
-    const int rows = kGateUp ? 8 : 16, g = lane_ / 4;
-    const int row = tiles.row() + group * rows + g;
+  __device__ __forceinline__ void Store(const Tiles<kGateUp>& tiles, int group,
+                                        const Floats<4>& sum) const {
+    const int row = tiles.row() + group * (kGateUp ? 8 : 16) + lane_ / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int token = n * 8 + lane_ % 4 * 2 + i;
+      const int token = lane_ % 4 * 2 + i;
       if (token >= tiles.item().choices) continue;
       const int64_t place = tiles.item().first + token;
       if constexpr (kGateUp) {
         args_.hidden[place * args_.gate.rows + row] =
-            MoeGated(top[i] * factor_[0], bottom[i] * factor_[1], args_.limit) * weight_[2 * n + i];
+            MoeGated(sum.v[i] * factor_[0], sum.v[i + 2] * factor_[1], args_.limit) * weight_[i];
       } else {
         float* const to = args_.sums + place * args_.down.rows + row;
-        to[0] = top[i] * factor_[0];
-        to[8] = bottom[i] * factor_[0];
+        to[0] = sum.v[i] * factor_[0];
+        to[8] = sum.v[i + 2] * factor_[0];
       }
     }
   }
@@ -463,12 +428,12 @@ class Finisher {
   const Layout& layout_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
   const int index_;
-  const float* const parts_;
+  const float* const sums_;
   float factor_[2] = {};
-  float weight_[2 * kTokenTiles] = {};  // of tokens 2t and 2t + 1 of each token tile
+  float weight_[2] = {};  // of tokens 2t and 2t + 1
 };
 
-template <int kPieces, int kTokenTiles, bool kGateUp>
+template <int kPieces, bool kGateUp>
 __global__ void __launch_bounds__(kThreads, 1)
     MoeFp4Kernel(const __grid_constant__ MoeKernelArgs args, const __grid_constant__ Maps maps,
                  const __grid_constant__ Layout layout) {
@@ -476,10 +441,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared[];
   __shared__ Barriers barriers;
   const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warps = layout.groups * layout.group_warps;
   if (threadIdx.x == 0) {
+    for (int m = 0; m < (kGateUp ? 2 : 1); ++m) {
+      PrefetchMap(maps.codes[m]);
+      PrefetchMap(maps.scales[m]);
+    }
     for (int i = 0; i < layout.slots; ++i) {
       InitBarrier(&barriers.full[i], 1);
-      InitBarrier(&barriers.empty[i], layout.Warps());
+      InitBarrier(&barriers.empty[i], warps);
+    }
+    for (int i = 0; i < kFinishers; ++i) {
+      InitBarrier(&barriers.summed[i], warps);
+      InitBarrier(&barriers.free[i], 1);
     }
     FenceBarrierInit();
   }
@@ -490,13 +464,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     ReleaseRegisters<64>();
     if (threadIdx.x == 32 * kMoeFp4Warps) Produce<kGateUp>(args, maps, layout, shared, barriers);
     if (warp > kMoeFp4Warps) {
-      Finisher<kTokenTiles, kGateUp>(args, layout, shared, warp - kMoeFp4Warps - 1).Run();
+      Finisher<kGateUp>(args, layout, shared, warp - kMoeFp4Warps - 1).Run(barriers);
     }
   } else {
     ClaimRegisters<104>();
-    if (warp < layout.Warps()) {
-      Multiplier<kPieces, kTokenTiles, kGateUp>(args, layout, shared, barriers).Run();
-    }
+    if (warp < warps) Multiplier<kPieces, kGateUp>(args, layout, shared).Run(shared, barriers);
   }
 #else
   __trap();  // compiled for another architecture, or for sm_90 without its own instructions

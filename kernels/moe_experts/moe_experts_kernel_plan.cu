@@ -89,12 +89,12 @@ __global__ void __launch_bounds__(kPlanThreads)
   }
   Sums total;
   const Sums before =
-      BlockScan({count, (count + args.item_choices - 1) / args.item_choices}, total);
+      BlockScan({count, (count + kMoeItemChoices - 1) / kMoeItemChoices}, total);
   firsts[thread] = before.choices;
-  for (int i = 0; i * args.item_choices < count; ++i) {
-    const int from = i * args.item_choices;
+  for (int i = 0; i * kMoeItemChoices < count; ++i) {
+    const int from = i * kMoeItemChoices;
     args.plan.items[before.items + i] = {thread, before.choices + from,
-                                         min(count - from, args.item_choices), 0};
+                                         min(count - from, kMoeItemChoices), 0};
   }
   if (thread == 0) {
     args.plan.sizes[kMoeItems] = total.items;
