@@ -29,10 +29,10 @@ inline constexpr MoeExpertsCase kMoeExpertsCases[] = {
 // one to sixteen and more; streams of tiles in a block; items with few, many and more than 16
 // choices; nobody's experts; rows off 16 bytes, which they leave to the plain ones.
 inline constexpr MoeExpertsCase kMoeExpertsRoundedCases[] = {
-    {1, 256, 256, 2, 0, 2, 1},     {3, 512, 256, 6, 0, 6, 2, 0, 2},
-    {40, 256, 512, 3, 0, 3, 2, 4}, {7, 1280, 768, 9, 2, 5, 4, 8, 0.5f},
-    {2, 4352, 256, 3, 0, 3, 2},    {1, 256, 4352, 2, 1, 1, 2, 0, 10},
-    {12, 2048, 256, 40, 8, 16, 3}, {5, 256, 256, 4, 0, 4, 2, 3, 1},
+    {1, 256, 256, 2, 0, 2, 1},     {3, 512, 256, 3, 0, 3, 2, 0, 2},
+    {40, 256, 512, 2, 0, 2, 2, 4}, {7, 1280, 256, 6, 2, 2, 4, 8, 0.5f},
+    {2, 4352, 256, 1, 0, 1, 1},    {1, 256, 4352, 2, 1, 1, 2, 0, 10},
+    {9, 2048, 256, 9, 2, 3, 3},    {5, 256, 768, 2, 0, 2, 2, 3, 1},
 };
 
 // Served models' routed experts: DeepSeek-V4-Flash.

@@ -75,7 +75,7 @@ cudaError_t MakeMaps(EncodeTiled encode, const MoeMatrices& m, const Layout& lay
                   .box = {static_cast<cuuint32_t>(layout.scale_row), box_rows},
                   .rank = 2,
                   .swizzle = layout.scale_row == moe_fp4::kScaleBox ? CU_TENSOR_MAP_SWIZZLE_128B
-                                                                     : CU_TENSOR_MAP_SWIZZLE_NONE},
+                                                                    : CU_TENSOR_MAP_SWIZZLE_NONE},
                  maps.scales[at]);
 }
 

@@ -7,8 +7,9 @@
 //                  by turns of 8, and a group's warps share the inputs, 256 each (kPieces times)
 //   warp 16        keeps a ring of tiles full, codes and scales, by the copy engine
 //   warps 17 to 19 by turns add up the warps' sums of a tile, and store what comes of them
-// Codes are widened to f16 and multiplied by their scale of 16, which is exact; then mma.sync with the tokens' FP8 codes as f16, which stay in
-// registers for as long as the item lasts. Bound by reading the matrices.
+// Codes are widened to f16 and multiplied by their scale of 16, which is exact; then mma.sync with
+// the tokens' FP8 codes as f16, which stay in registers for as long as the item lasts. Bound by
+// reading the matrices.
 #ifndef KERNELS_MOE_EXPERTS_MOE_EXPERTS_KERNEL_FP4_CUH_
 #define KERNELS_MOE_EXPERTS_MOE_EXPERTS_KERNEL_FP4_CUH_
 
@@ -21,6 +22,7 @@
 #include "kernels/moe_experts/moe_experts_kernel.h"
 #include "kernels/moe_experts/moe_experts_kernel_gate.cuh"
 #include "kernels/ptx/fp8.cuh"
+#include "kernels/ptx/fp8_quad.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -35,7 +37,7 @@ inline constexpr int kScaleBox = 128;                   // bytes of a row, at mo
 inline constexpr int kMostSlots = 8;
 inline constexpr int kFinishers = 3;  // warps, each with sums of its own
 inline constexpr int kThreads = 32 * (kMoeFp4Warps + 1 + kFinishers);  // whole warpgroups
-inline constexpr float kWidenedScale = 64.0f;          // a widened code is this much smaller
+inline constexpr float kWidenedScale = 64.0f;  // a widened code is this much smaller
 
 // Of gate and up, or of down alone. Codes: 128 bytes, rows, pieces.
 struct Maps {
@@ -62,22 +64,14 @@ struct Barriers {
   uint64_t summed[kFinishers], free[kFinishers];  // a finisher's sums are there, are read
 };
 
-// Four codes of E4M3 as f16, those of the low bytes in `low`.
-__device__ __forceinline__ void WidenE4M3Quad(uint32_t codes, uint32_t& low, uint32_t& high) {
-  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, h;\n}"
-      : "=r"(low), "=r"(high)
-      : "r"(codes));
-}
-
-// Codes of a row at inputs k to k + 7, times the scale, as pairs of inputs (0, 2), (1, 3), (4, 6) and
-// (5, 7): first as E4M3, whose bits they fit as they lie, 2^-6 as large, then as f16.
+// Codes of a row at inputs k to k + 7, times the scale, as pairs of inputs (0, 2), (1, 3), (4, 6)
+// and (5, 7): first as E4M3, whose bits they fit as they lie, 2^-6 as large, then as f16.
 __device__ __forceinline__ void Widen(uint32_t codes, uint32_t scale, uint32_t (&pairs)[4]) {
   constexpr uint32_t kMagnitude = 0x1c1c1c1cu, kSign = 0x80808080u;
   const uint32_t even = (codes << 2 & kMagnitude) | (codes << 4 & kSign);
   const uint32_t odd = (codes >> 2 & kMagnitude) | (codes & kSign);
-  WidenE4M3Quad(even, pairs[0], pairs[2]);
-  WidenE4M3Quad(odd, pairs[1], pairs[3]);
+  const WidenedQuad evens = WidenE4M3Quad(even), odds = WidenE4M3Quad(odd);
+  pairs[0] = evens.low, pairs[1] = odds.low, pairs[2] = evens.high, pairs[3] = odds.high;
 #pragma unroll
   for (uint32_t& pair : pairs) {
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(pair), "r"(scale));
@@ -188,8 +182,8 @@ __device__ __forceinline__ void Produce(const MoeKernelArgs& args, const Maps& m
   const uint64_t policy = EvictFirst();
   constexpr int kMatrices = kGateUp ? 2 : 1;
   // What a box of scales brings of each row, also where the row ends within it.
-  const uint32_t bytes = static_cast<uint32_t>(
-      layout.code_bytes + layout.rows * layout.scale_row * layout.scale_boxes);
+  const uint32_t bytes = static_cast<uint32_t>(layout.code_bytes +
+                                               layout.rows * layout.scale_row * layout.scale_boxes);
   Turn turn;
   for (Tiles<kGateUp> tiles(args, layout); tiles.any(); tiles.Next(), turn.Next(layout.slots)) {
     uint64_t* const full = &barriers.full[turn.at];
@@ -241,7 +235,8 @@ class Multiplier {
   __device__ __forceinline__ void Run(uint8_t* shared, Barriers& barriers) {
     Tiles<kGateUp> tiles(args_, layout_);
     if (!tiles.any()) return;
-    float* const sums_at = reinterpret_cast<float*>(shared + layout_.sums) + warp_ * 128 + lane_ * 4;
+    float* const sums_at =
+        reinterpret_cast<float*>(shared + layout_.sums) + warp_ * 128 + lane_ * 4;
     Turn slot, finisher;
     const uint8_t* from = shared_;
     TakeItem(tiles.item());

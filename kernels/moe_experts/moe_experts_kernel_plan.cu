@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     }
   }
   Sums total;
-  const Sums before =
-      BlockScan({count, (count + kMoeItemChoices - 1) / kMoeItemChoices}, total);
+  const Sums before = BlockScan({count, (count + kMoeItemChoices - 1) / kMoeItemChoices}, total);
   firsts[thread] = before.choices;
   for (int i = 0; i * kMoeItemChoices < count; ++i) {
     const int from = i * kMoeItemChoices;

@@ -89,11 +89,15 @@ void Round(Values& x, Values& slack) {
   }
 }
 
-// One expert's answer to one token, by the formula; `scale` gets the largest magnitude on the way,
-// for the tolerance, and `slack` what an output may move by where a rounding in front of down
-// turns.
-Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, double& scale,
-              Values* slack = nullptr) {
+// How far a token's outputs may be off.
+struct Bounds {
+  double scale = 0;  // the largest magnitude on the way
+  Values slack;  // of each output, where roundings in front of down turn; empty without roundings
+};
+
+// One expert's answer to one token, by the formula.
+Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, Bounds& bounds) {
+  const bool rounds = !bounds.slack.empty();
   const double limit = t.shape.limit > 0 ? static_cast<double>(t.shape.limit)
                                          : std::numeric_limits<double>::infinity();
   Values hidden;
@@ -107,7 +111,7 @@ Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, 
     hidden.push_back(gate / (1 + std::exp(-gate)) * Clamped(up, -limit, limit) * weight);
   }
   Values turns;
-  if (slack) Round(hidden, turns);
+  if (rounds) Round(hidden, turns);
   Values out;
   for (int64_t d = 0; d < t.shape.hidden; ++d) {
     double sum = 0, magnitude = 0;
@@ -115,12 +119,12 @@ Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, 
       const double product = t.down.At(expert, d, i) * hidden[static_cast<size_t>(i)];
       sum += product;
       magnitude += std::abs(product);
-      if (slack) {
-        (*slack)[static_cast<size_t>(d)] +=
+      if (rounds) {
+        bounds.slack[static_cast<size_t>(d)] +=
             std::abs(t.down.At(expert, d, i)) * turns[static_cast<size_t>(i)];
       }
     }
-    scale = std::max(scale, magnitude);
+    bounds.scale = std::max(bounds.scale, magnitude);
     out.push_back(sum);
   }
   return out;
@@ -130,24 +134,26 @@ void ExpectFormula(const Tensors& t, ActivationRounding rounding = ActivationRou
   const bool rounds = rounding == ActivationRounding::kFp8Per128;
   const Values x = t.x.Get(), ids = t.experts.Get(), weights = t.weights.Get(), got = t.y.Get();
   for (int64_t token = 0; token < t.shape.tokens; ++token) {
-    Values want(static_cast<size_t>(t.shape.hidden), 0.0), slack(want.size(), 0.0), unused;
+    Values want(static_cast<size_t>(t.shape.hidden), 0.0), unused;
+    Bounds bounds;
     const double* const begin = x.data() + token * t.shape.hidden;
     Values row(begin, begin + t.shape.hidden);
-    if (rounds) Round(row, unused);
-    double scale = 0;
+    if (rounds) {
+      Round(row, unused);
+      bounds.slack.assign(want.size(), 0.0);
+    }
     for (int64_t k = 0; k < t.shape.chosen; ++k) {
       const auto at = static_cast<size_t>(token * t.shape.chosen + k);
       const int64_t expert = static_cast<int64_t>(ids[at]) - t.shape.first_expert;
       if (expert < 0 || expert >= t.shape.experts) continue;
-      const Values one =
-          Answer(t, expert, row.data(), weights[at], scale, rounds ? &slack : nullptr);
+      const Values one = Answer(t, expert, row.data(), weights[at], bounds);
       for (size_t d = 0; d < want.size(); ++d) want[d] += one[d];
     }
     for (size_t d = 0; d < want.size(); ++d) {
       // Sums of gate and up lose 2^-24 of their magnitudes here and there, which SwiGLU may
       // multiply by its slope.
       ASSERT_NEAR(got[static_cast<size_t>(token * t.shape.hidden) + d], want[d],
-                  4e-6 * scale + slack[d])
+                  4e-6 * bounds.scale + (rounds ? bounds.slack[d] : 0))
           << "token " << token << " channel " << d;
     }
   }
@@ -251,22 +257,23 @@ TEST_P(MoeExpertsTest, RoundsBothActivations) {
 
 // What the kernels of GPUs take for served models: NVFP4 with activations rounded.
 TEST_P(MoeExpertsTest, RoundedActivationsByTheFormula) {
-  for (const StoredKind& kind :
-       {StoredKind{StoredFormat::kNvFp4}, {StoredFormat::kNvFp4, false, true}}) {
-    for (const MoeExpertsCase& c : kMoeExpertsRoundedCases) {
-      SCOPED_TRACE(testing::Message() << KindName(kind) << " " << c.tokens << " x " << c.hidden
-                                      << " by " << c.width << ", " << c.chosen);
-      Tensors t(device(), c, kind);
-      MoeExpertsArgs args = t.Args();
-      args.rounding = ActivationRounding::kFp8Per128;
-      t.y.SetAll(std::numeric_limits<double>::quiet_NaN());
-      Run(args);
-      ExpectFormula(t, args.rounding);
-      const std::vector<uint8_t> first = t.y.GetBytes();
-      Run(args);
-      EXPECT_EQ(t.y.GetBytes(), first);
-    }
-  }
+  const auto expect = [&](const StoredKind& kind, const MoeExpertsCase& c) {
+    SCOPED_TRACE(testing::Message() << KindName(kind) << " " << c.tokens << " x " << c.hidden
+                                    << " by " << c.width << ", " << c.chosen);
+    Tensors t(device(), c, kind);
+    MoeExpertsArgs args = t.Args();
+    args.rounding = ActivationRounding::kFp8Per128;
+    t.y.SetAll(std::numeric_limits<double>::quiet_NaN());
+    Run(args);
+    ExpectFormula(t, args.rounding);
+    const std::vector<uint8_t> first = t.y.GetBytes();
+    Run(args);
+    EXPECT_EQ(t.y.GetBytes(), first);
+  };
+  for (const MoeExpertsCase& c : kMoeExpertsRoundedCases) expect({StoredFormat::kNvFp4}, c);
+  expect({StoredFormat::kNvFp4, false, true}, kMoeExpertsRoundedCases[0]);
+  expect({StoredFormat::kFp8}, kMoeExpertsRoundedCases[0]);
+  expect({StoredFormat::kMxFp4}, kMoeExpertsRoundedCases[0]);
 }
 
 // The scale of a block of 16 that is NaN spoils its expert's tokens.
