@@ -3,6 +3,7 @@
 // it out. By hash: a token a warp, a choice a lane. Both are short chains of instructions: for one
 // token a launch's latency counts, for thousands the scores (some 60 instructions each).
 #include <climits>
+#include <cmath>
 
 #include "kernels/moe_route/moe_route_kernel.h"
 #include "kernels/moe_route/moe_route_score.h"
@@ -16,7 +17,20 @@ namespace {
 constexpr int kWarps = 4;  // of a block: one for each of a multiprocessor's schedulers
 constexpr unsigned kAll = 0xffffffffu;
 
-__device__ __forceinline__ float Score(float logit) { return __fsqrt_rn(RouteSoftplus(logit)); }
+// As __fsqrt_rn for x that is not negative, by the same operations, but without its branch: the
+// scores of a lane would come one after the other.
+__device__ __forceinline__ float RoundedRoot(float x) {
+  const bool is_small = x < 0x1p-101f;
+  const float scaled = is_small ? __fmul_rn(x, 0x1p64f) : x;
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scaled));
+  const float near = __fmul_rn(scaled, inverse);
+  const float root = __fmaf_rn(__fmaf_rn(-near, near, scaled), __fmul_rn(inverse, 0.5f), near);
+  if (x == 0 || x == INFINITY) return x;
+  return is_small ? __fmul_rn(root, 0x1p-32f) : root;
+}
+
+__device__ __forceinline__ float Score(float logit) { return RoundedRoot(RouteSoftplus(logit)); }
 
 // The token of this warp.
 __device__ __forceinline__ int WarpToken() {
@@ -80,14 +94,20 @@ struct LaneExperts {
   // The expert of the largest key in the warp, of equal ones the lowest; its score too. Strikes it
   // out.
   __device__ __forceinline__ int TakeLargest(float* score) {
-    uint32_t best = keys[0];
-    int id = Id(0);
+    // As a tree, for its depth is what the round waits for.
+    uint32_t best[kSize];
+    int ids[kSize];
 #pragma unroll
-    for (int i = 1; i < kSize; ++i) {
-      if (keys[i] > best) best = keys[i], id = Id(i);
+    for (int i = 0; i < kSize; ++i) best[i] = keys[i], ids[i] = Id(i);
+#pragma unroll
+    for (int step = 1; step < kSize; step *= 2) {
+#pragma unroll
+      for (int i = 0; i + step < kSize; i += 2 * step) {
+        if (best[i + step] > best[i]) best[i] = best[i + step], ids[i] = ids[i + step];
+      }
     }
-    const uint32_t largest = __reduce_max_sync(kAll, best);
-    const int winner = __reduce_min_sync(kAll, best == largest ? id : INT_MAX);
+    const uint32_t largest = __reduce_max_sync(kAll, best[0]);
+    const int winner = __reduce_min_sync(kAll, best[0] == largest ? ids[0] : INT_MAX);
     float taken = 0;
 #pragma unroll
     for (int i = 0; i < kSize; ++i) {
@@ -129,6 +149,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     ids[i] = id;
     if (!keep) weights[i] = score;
   }
+#pragma unroll 1
   for (int i = lane; i < tokens.chosen; i += 32) {
     weights[i] = WeightOf(keep ? mine : weights[i], sum, tokens.scaling);
   }
@@ -174,6 +195,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     const int count = min(32, tokens.chosen - begin);
     for (int j = 0; j < count; ++j) sum = __fadd_rn(sum, __shfl_sync(kAll, mine, j));
   }
+#pragma unroll 1
   for (int i = lane; i < tokens.chosen; i += 32) {
     weights[i] = WeightOf(keep ? mine : weights[i], sum, tokens.scaling);
   }
