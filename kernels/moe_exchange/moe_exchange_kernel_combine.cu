@@ -3,9 +3,10 @@
 // rows. Then a warp takes a token, or some pieces of it, finds its rows in the list and sums them
 // in that order, several rows in flight. Bound by reading the rows.
 #include "kernels/moe_exchange/moe_exchange_kernel.h"
-#include "kernels/moe_exchange/moe_exchange_kernel_words.cuh"
+#include "kernels/moe_exchange/moe_exchange_kernel_pieces.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/vector.cuh"
 
 namespace millrace {
 namespace {
@@ -55,14 +56,14 @@ __device__ __forceinline__ void SumRows(const CombineKernelArgs& args, const War
   float* const y = warp.y;
   for (int p = warp.piece; p < pieces.count; p += warp.step) {
     const int first = pieces.Begin(p) + Lane() * kWidth;
-    Channels<kWidth> sum[kCombineWords] = {};
+    Floats<kWidth> sum[kCombineWords] = {};
 #pragma unroll
     for (int n = 0; n < kCombineWords; ++n) {
       const int i = first + n * 32 * kWidth;
-      if (!warp.fresh && i < args.hidden) sum[n] = LoadChannels<kWidth>(y + i);
+      if (!warp.fresh && i < args.hidden) sum[n] = Widened(LoadVec<kWidth>(y + i));
     }
     for (int begin = 0; begin < count; begin += kInFlight) {
-      Channels<kWidth> words[kInFlight][kCombineWords];
+      Vec<float, kWidth> words[kInFlight][kCombineWords];
 #pragma unroll
       for (int r = 0; r < kInFlight; ++r) {
         if (begin + r >= count) break;
@@ -70,7 +71,7 @@ __device__ __forceinline__ void SumRows(const CombineKernelArgs& args, const War
 #pragma unroll
         for (int n = 0; n < kCombineWords; ++n) {
           const int i = first + n * 32 * kWidth;
-          if (i < args.hidden) words[r][n] = LoadChannels<kWidth>(from + i);
+          if (i < args.hidden) words[r][n] = LoadVec<kWidth>(from + i);
         }
       }
 #pragma unroll
@@ -78,15 +79,16 @@ __device__ __forceinline__ void SumRows(const CombineKernelArgs& args, const War
         if (begin + r >= count) break;
 #pragma unroll
         for (int n = 0; n < kCombineWords; ++n) {
+          const Floats<kWidth> values = Widened(words[r][n]);
 #pragma unroll
-          for (int j = 0; j < kWidth; ++j) sum[n].v[j] += words[r][n].v[j];
+          for (int j = 0; j < kWidth; ++j) sum[n].v[j] += values.v[j];
         }
       }
     }
 #pragma unroll
     for (int n = 0; n < kCombineWords; ++n) {
       const int i = first + n * 32 * kWidth;
-      if (i < args.hidden) StoreChannels(y + i, sum[n]);
+      if (i < args.hidden) StoreVec(y + i, Narrowed<float>(sum[n]));
     }
   }
 }

@@ -4,9 +4,10 @@
 // launch nor memory for places. Then a warp takes a piece of a token's channels, reads it once and
 // writes it to each of the token's rows. Bound by these writes.
 #include "kernels/moe_exchange/moe_exchange_kernel.h"
-#include "kernels/moe_exchange/moe_exchange_kernel_words.cuh"
+#include "kernels/moe_exchange/moe_exchange_kernel_pieces.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/pdl.cuh"
+#include "kernels/ptx/vector.cuh"
 
 namespace millrace {
 namespace {
@@ -113,27 +114,42 @@ __device__ __forceinline__ void FindRows(const DispatchKernelArgs& args, int beg
   smem.count[Lane()] = count;
 }
 
-// Channels from `begin` on of token t, to its rows.
+// Of a word's channels, one or four.
+__device__ __forceinline__ Vec<float, 4> AsFloats(const Vec<__nv_bfloat16, 4>& word) {
+  return {make_uint4(word.raw.x << 16, word.raw.x & 0xffff0000u,  //
+                     word.raw.y << 16, word.raw.y & 0xffff0000u)};
+}
 template <typename T, int kWidth>
-__device__ __forceinline__ void CopyPiece(const DispatchKernelArgs& args, int t, int begin,
-                                          const int* rows, int count) {
-  const T* const from = static_cast<const T*>(args.x) + t * args.x_stride;
-  const int first = begin + Lane() * kWidth;
-  Channels<kWidth> words[kDispatchWords];
-#pragma unroll
-  for (int n = 0; n < kDispatchWords; ++n) {
-    const int i = first + n * 32 * kWidth;
-    if (i < args.hidden) words[n] = LoadChannels<kWidth>(from + i);
+__device__ __forceinline__ Vec<float, kWidth> AsFloats(const Vec<T, kWidth>& word) {
+  return Narrowed<float>(Widened(word));
+}
+
+// A warp's piece of a token's channels on its way.
+template <typename T, int kWidth>
+struct Piece {
+  Vec<T, kWidth> words[kDispatchWords];
+
+  __device__ __forceinline__ static int Channel(int begin, int n) {
+    return begin + (n * 32 + Lane()) * kWidth;
   }
-  for (int r = 0; r < count; ++r) {
-    float* const to = args.rows + static_cast<int64_t>(rows[r]) * args.width;
+  // Channels from `begin` on of token t.
+  __device__ __forceinline__ void Load(const DispatchKernelArgs& args, int t, int begin) {
+    const T* const from = static_cast<const T*>(args.x) + t * args.x_stride;
 #pragma unroll
     for (int n = 0; n < kDispatchWords; ++n) {
-      const int i = first + n * 32 * kWidth;
-      if (i < args.hidden) StoreChannels(to + i, words[n]);
+      const int i = Channel(begin, n);
+      if (i < args.hidden) words[n] = LoadVec<kWidth>(from + i);
     }
   }
-}
+  __device__ __forceinline__ void Store(const DispatchKernelArgs& args, int row, int begin) const {
+    float* const to = args.rows + static_cast<int64_t>(row) * args.width;
+#pragma unroll
+    for (int n = 0; n < kDispatchWords; ++n) {
+      const int i = Channel(begin, n);
+      if (i < args.hidden) StoreVec(to + i, AsFloats(words[n]));
+    }
+  }
+};
 
 // Weights and experts of `tokens` tokens from `begin` on, behind the channels of their rows.
 __device__ __forceinline__ void CopyChoices(const DispatchKernelArgs& args, int begin, int tokens,
@@ -161,15 +177,30 @@ __global__ void __launch_bounds__(kDispatchThreads, kExchangeBlocks)
   const int first = static_cast<int>(blockIdx.x) * args.plan.block_tokens;
   const int end = min(first + args.plan.block_tokens, args.tokens);
   const BlockPieces<kDispatchWords * 32 * kWidth> pieces(args.hidden);
+  // The warp's pieces are `item`, `item` + kWarps, ...; each is loaded while the one before it is
+  // written, and the first while places are counted.
+  const int items = (end - first) * pieces.count;
+  int item = Warp();
+  Piece<T, kWidth> piece, ahead;
+  if (item < items)
+    piece.Load(args, first + item / pieces.count, pieces.Begin(item % pieces.count));
   int next = FirstRow(args, first, smem);
   for (int begin = first; begin < end; begin += kTile) {
     const int tokens = min(kTile, end - begin);
     if (Warp() == 0) FindRows(args, begin, end, &next, smem);
     __syncthreads();
-    for (int i = Warp(); i < tokens * pieces.count; i += kWarps) {
-      const int n = i / pieces.count;
-      CopyPiece<T, kWidth>(args, begin + n, pieces.Begin(i % pieces.count), smem.rows[n],
-                           smem.count[n]);
+    const int known = (begin + tokens - first) * pieces.count;
+#pragma unroll 1
+    for (; item < known; item += kWarps) {
+      const int after = item + kWarps;
+      if (after < items) {
+        ahead.Load(args, first + after / pieces.count, pieces.Begin(after % pieces.count));
+      }
+      const int n = first + item / pieces.count - begin;
+      for (int r = 0; r < smem.count[n]; ++r) {
+        piece.Store(args, smem.rows[n][r], pieces.Begin(item % pieces.count));
+      }
+      piece = ahead;
     }
     if (blockIdx.y == 0) CopyChoices(args, begin, tokens, smem);
     __syncthreads();
