@@ -17,25 +17,22 @@ constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 2;
 
 constexpr int64_t DivideUp(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-// For at most `blocks` blocks at a time: runs of tokens, and where these are too few, pieces of the
-// channels of each.
-constexpr ExchangePlan Plan(int64_t tokens, int64_t pieces, int64_t blocks) {
-  const int64_t run = std::max<int64_t>(DivideUp(tokens, blocks), 1);
+// Runs of tokens for `blocks` blocks on each multiprocessor. Where these are too few, pieces of the
+// channels of each for one: a grid that fills no multiprocessor leaves room for the next one to
+// come into place.
+constexpr ExchangePlan Plan(int64_t tokens, int64_t pieces, int64_t multiprocessors,
+                            int64_t blocks) {
+  const int64_t run = std::max<int64_t>(DivideUp(tokens, multiprocessors * blocks), 1);
   const int64_t runs = std::max<int64_t>(DivideUp(tokens, run), 1);
-  const int64_t parts = std::max<int64_t>(std::min(pieces, blocks / runs), 1);
+  const int64_t parts = std::max<int64_t>(std::min(pieces, multiprocessors / runs), 1);
   return {.blocks = static_cast<int32_t>(runs),
           .block_tokens = static_cast<int32_t>(run),
           .parts = static_cast<int32_t>(parts)};
 }
-static_assert(Plan(0, 8, 264).blocks == 1 && Plan(1, 8, 264).parts == 8);
-static_assert(Plan(64, 8, 264).blocks == 64 && Plan(64, 8, 264).parts == 4);
-static_assert(Plan(8192, 8, 264).blocks == 256 && Plan(8192, 8, 264).block_tokens == 32);
-static_assert(Plan(8192, 8, 264).parts == 1 && Plan(5, 0, 264).parts == 1);
-
-ExchangePlan PlanOn(const OpContext& ctx, int64_t tokens, int64_t hidden, int64_t piece) {
-  return Plan(tokens, DivideUp(hidden, piece),
-              int64_t{kExchangeBlocks} * CudaDevice::Of(ctx.device).multiprocessors());
-}
+static_assert(Plan(0, 8, 132, 2).blocks == 1 && Plan(1, 8, 132, 2).parts == 8);
+static_assert(Plan(64, 8, 132, 1).blocks == 64 && Plan(64, 8, 132, 1).parts == 2);
+static_assert(Plan(8192, 8, 132, 2).blocks == 256 && Plan(8192, 8, 132, 2).block_tokens == 32);
+static_assert(Plan(8192, 8, 132, 1).parts == 1 && Plan(5, 0, 132, 1).parts == 1);
 
 RankOfExpert RankOf(int64_t num_experts, int64_t ranks) {
   const auto each = static_cast<int32_t>(num_experts / ranks);
@@ -47,16 +44,14 @@ RankOfExpert RankOf(int64_t num_experts, int64_t ranks) {
           .short_inverse = ExchangeInverse(each)};
 }
 
-bool TakesVectors(const MoeDispatchArgs& args) {
-  return args.x.dim(1) % 4 == 0 && args.rows.dim(1) % 4 == 0 && RowsAligned(args.rows) &&
-         RowsAligned(args.x, 4 * DTypeBytes(args.x.dtype));
+bool TakesBulk(const CudaDevice& device, const MoeDispatchArgs& args) {
+  return device.compute_capability() >= 90 && args.x.dim(1) % 4 == 0 && args.rows.dim(1) % 4 == 0 &&
+         RowsAligned(args.rows) && RowsAligned(args.x, 4 * DTypeBytes(args.x.dtype));
 }
 
-DispatchVariant ChooseVariant(const MoeDispatchArgs& args) {
-  if (args.x.dtype == DType::kF32) {
-    return TakesVectors(args) ? DispatchVariant::kF32Vector : DispatchVariant::kF32;
-  }
-  return TakesVectors(args) ? DispatchVariant::kBf16Vector : DispatchVariant::kBf16;
+DispatchVariant ChooseVariant(DType dtype, bool bulk) {
+  if (dtype == DType::kF32) return bulk ? DispatchVariant::kF32Bulk : DispatchVariant::kF32;
+  return bulk ? DispatchVariant::kBf16Bulk : DispatchVariant::kBf16;
 }
 
 }  // namespace
@@ -71,25 +66,30 @@ absl::Status MoeDispatchCuda(const OpContext& ctx, const MoeDispatchArgs& args) 
   if (args.rows.dim(0) > kMax || args.rows.dim(1) > kMax) {
     return absl::UnimplementedError("MoeDispatch: more than 2^30 rows or words a row on cuda");
   }
-  const int64_t piece = int64_t{kDispatchWords} * 32 * (TakesVectors(args) ? 4 : 1);
-  const DispatchKernelArgs kernel_args = {.x = args.x.data,
-                                          .experts = args.experts.as<const int32_t>(),
-                                          .weights = args.weights.as<const float>(),
-                                          .rows = args.rows.as<float>(),
-                                          .source = args.source.as<int32_t>(),
-                                          .counts = args.counts.as<int32_t>(),
-                                          .x_stride = args.x.stride(0),
-                                          .experts_stride = args.experts.stride(0),
-                                          .weights_stride = args.weights.stride(0),
-                                          .width = static_cast<int32_t>(args.rows.dim(1)),
-                                          .tokens = static_cast<int32_t>(args.x.dim(0)),
-                                          .hidden = static_cast<int32_t>(args.x.dim(1)),
-                                          .chosen = static_cast<int32_t>(args.experts.dim(1)),
-                                          .ranks = static_cast<int32_t>(ranks),
-                                          .rank_of = RankOf(args.num_experts, ranks),
-                                          .plan = PlanOn(ctx, args.x.dim(0), args.x.dim(1), piece)};
-  return CudaStatus(LaunchDispatch(ChooseVariant(args), kernel_args, ToCuda(ctx.stream)),
-                    "MoeDispatch");
+  const CudaDevice& device = CudaDevice::Of(ctx.device);
+  const bool bulk = TakesBulk(device, args);
+  const int64_t piece = int64_t{kDispatchWords} * 32 * (bulk ? 4 : 1);
+  const DispatchKernelArgs kernel_args = {
+      .x = args.x.data,
+      .experts = args.experts.as<const int32_t>(),
+      .weights = args.weights.as<const float>(),
+      .rows = args.rows.as<float>(),
+      .source = args.source.as<int32_t>(),
+      .counts = args.counts.as<int32_t>(),
+      .x_stride = args.x.stride(0),
+      .experts_stride = args.experts.stride(0),
+      .weights_stride = args.weights.stride(0),
+      .width = static_cast<int32_t>(args.rows.dim(1)),
+      .tokens = static_cast<int32_t>(args.x.dim(0)),
+      .hidden = static_cast<int32_t>(args.x.dim(1)),
+      .chosen = static_cast<int32_t>(args.experts.dim(1)),
+      .ranks = static_cast<int32_t>(ranks),
+      .rank_of = RankOf(args.num_experts, ranks),
+      .plan = Plan(args.x.dim(0), DivideUp(args.x.dim(1), piece), device.multiprocessors(),
+                   kDispatchBlocks)};
+  return CudaStatus(
+      LaunchDispatch(ChooseVariant(args.x.dtype, bulk), kernel_args, ToCuda(ctx.stream)),
+      "MoeDispatch");
 }
 
 absl::Status MoeCombineCuda(const OpContext& ctx, const MoeCombineArgs& args) {
@@ -98,15 +98,17 @@ absl::Status MoeCombineCuda(const OpContext& ctx, const MoeCombineArgs& args) {
   }
   const bool aligned = args.y.dim(1) % 4 == 0 && RowsAligned(args.rows) && RowsAligned(args.y);
   const int64_t piece = int64_t{kCombineWords} * 32 * (aligned ? 4 : 1);
-  const CombineKernelArgs kernel_args = {.rows = args.rows.as<const float>(),
-                                         .source = args.source.as<const int32_t>(),
-                                         .y = args.y.as<float>(),
-                                         .rows_stride = args.rows.stride(0),
-                                         .y_stride = args.y.stride(0),
-                                         .num_rows = static_cast<int32_t>(args.rows.dim(0)),
-                                         .tokens = static_cast<int32_t>(args.y.dim(0)),
-                                         .hidden = static_cast<int32_t>(args.y.dim(1)),
-                                         .plan = PlanOn(ctx, args.y.dim(0), args.y.dim(1), piece)};
+  const CombineKernelArgs kernel_args = {
+      .rows = args.rows.as<const float>(),
+      .source = args.source.as<const int32_t>(),
+      .y = args.y.as<float>(),
+      .rows_stride = args.rows.stride(0),
+      .y_stride = args.y.stride(0),
+      .num_rows = static_cast<int32_t>(args.rows.dim(0)),
+      .tokens = static_cast<int32_t>(args.y.dim(0)),
+      .hidden = static_cast<int32_t>(args.y.dim(1)),
+      .plan = Plan(args.y.dim(0), DivideUp(args.y.dim(1), piece),
+                   CudaDevice::Of(ctx.device).multiprocessors(), kCombineBlocks)};
   return CudaStatus(LaunchCombine(aligned, kernel_args, ToCuda(ctx.stream)), "MoeCombine");
 }
 

@@ -70,8 +70,8 @@ static_assert(std::is_trivially_copyable_v<DispatchKernelArgs> &&
 enum class DispatchVariant : uint8_t {
   kF32,
   kBf16,
-  kF32Vector,  // four elements a load: hidden and width % 4 == 0, rows of x and of messages aligned
-  kBf16Vector,
+  kF32Bulk,   // sm_90, four elements a load: hidden and width % 4 == 0, rows of x begin on four
+  kBf16Bulk,  // elements, rows of messages on 16 bytes
 };
 
 cudaError_t LaunchDispatch(DispatchVariant variant, const DispatchKernelArgs& args,
@@ -79,10 +79,11 @@ cudaError_t LaunchDispatch(DispatchVariant variant, const DispatchKernelArgs& ar
 // `aligned`: hidden % 4 == 0, rows and y aligned to 16 bytes.
 cudaError_t LaunchCombine(bool aligned, const CombineKernelArgs& args, cudaStream_t stream);
 
-// Threads of a block, and how many blocks a multiprocessor holds.
 inline constexpr int kDispatchThreads = 512;
 inline constexpr int kCombineThreads = 384;
-inline constexpr int kExchangeBlocks = 2;
+// Blocks that a multiprocessor is given where there are enough tokens.
+inline constexpr int kDispatchBlocks = 1;
+inline constexpr int kCombineBlocks = 2;
 // Words that a lane of these kernels has in flight; a warp's piece of a row is 32 lanes' words.
 inline constexpr int kDispatchWords = 4;
 inline constexpr int kCombineWords = 2;

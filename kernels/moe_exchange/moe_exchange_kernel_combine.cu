@@ -1,7 +1,7 @@
 // Grid: (runs of tokens, pieces of the channels). Every block looks through all of `source` for the
 // rows of its tokens and lists them in their order, a few microseconds for tens of thousands of
 // rows. Then a warp takes a token, or some pieces of it, finds its rows in the list and sums them
-// in that order, several rows in flight. Bound by reading the rows.
+// in that order, several rows in flight. Bound by reading the rows. Few rows need no list.
 #include "kernels/moe_exchange/moe_exchange_kernel.h"
 #include "kernels/moe_exchange/moe_exchange_kernel_pieces.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -18,6 +18,8 @@ constexpr int kPass = kCombineThreads * kGroups;
 // Rows that the list holds: those of a pass and some more. Blocks have a few hundred.
 constexpr int kListed = kPass + 1024;
 constexpr int kInFlight = 4;  // rows of a sum
+constexpr int kFewRows = 512;
+constexpr int kFewThreads = 256;
 
 __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x % 32); }
 __device__ __forceinline__ int Warp() { return static_cast<int>(threadIdx.x / 32); }
@@ -164,8 +166,44 @@ __device__ __forceinline__ int ListPass(const CombineKernelArgs& args, Smem& sme
   return all;
 }
 
+// For at most kFewRows rows: every warp looks at all of them itself.
 template <int kWidth>
-__global__ void __launch_bounds__(kCombineThreads, kExchangeBlocks)
+__global__ void __launch_bounds__(kFewThreads)
+    SumFewRows(const __grid_constant__ CombineKernelArgs args) {
+  constexpr int kFewWarps = kFewThreads / 32;
+  __shared__ int found[kFewWarps][kFewRows];
+  WaitForPriorGrid();
+  StartNextGrid();
+  int source[kFewRows / 32];
+#pragma unroll
+  for (int g = 0; g < kFewRows / 32; ++g) {
+    const int n = g * 32 + Lane();
+    source[g] = n < args.num_rows ? args.source[n] : -1;
+  }
+  const int first = static_cast<int>(blockIdx.x) * args.plan.block_tokens;
+  const int tokens = min(args.plan.block_tokens, args.tokens - first);
+  const int groups = max(kFewWarps / tokens, 1);
+  for (int i = Warp(); i < tokens * groups; i += kFewWarps) {
+    const int token = first + i / groups;
+    int count = 0;
+#pragma unroll
+    for (int g = 0; g < kFewRows / 32; ++g) {
+      if (g * 32 >= args.num_rows) break;
+      const bool is_mine = source[g] == token;
+      const uint32_t mine = __ballot_sync(kAll, is_mine);
+      if (is_mine) found[Warp()][count + __popc(mine & LowerLanes())] = g * 32 + Lane();
+      count += __popc(mine);
+    }
+    __syncwarp();
+    const WarpSum warp = {
+        .y = args.y + token * args.y_stride, .piece = i % groups, .step = groups, .fresh = true};
+    SumRows<kWidth>(args, warp, found[Warp()], count);
+    __syncwarp();
+  }
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kCombineThreads, kCombineBlocks)
     SumTokens(const __grid_constant__ CombineKernelArgs args) {
   __shared__ Smem smem;
   WaitForPriorGrid();
@@ -191,11 +229,13 @@ __global__ void __launch_bounds__(kCombineThreads, kExchangeBlocks)
 }  // namespace
 
 cudaError_t LaunchCombine(bool aligned, const CombineKernelArgs& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.plan.blocks), static_cast<unsigned>(args.plan.parts));
+  if (args.num_rows <= kFewRows) {
+    return Launch(aligned ? SumFewRows<4> : SumFewRows<1>,
+                  {.grid = grid, .block = dim3(kFewThreads)}, stream, args);
+  }
   return Launch(aligned ? SumTokens<4> : SumTokens<1>,
-                {.grid = dim3(static_cast<unsigned>(args.plan.blocks),
-                              static_cast<unsigned>(args.plan.parts)),
-                 .block = dim3(kCombineThreads)},
-                stream, args);
+                {.grid = grid, .block = dim3(kCombineThreads)}, stream, args);
 }
 
 }  // namespace millrace

@@ -4,13 +4,14 @@
 
 namespace millrace {
 
-// The pieces of a row that this block has: blockIdx.y, blockIdx.y + gridDim.y, ...
+// The pieces of a row that this block has: blockIdx.y, blockIdx.y + gridDim.y, ... A row has at
+// least one.
 template <int kPiece>
 struct BlockPieces {
   int count;
 
   __device__ __forceinline__ explicit BlockPieces(int hidden) {
-    const int all = (hidden + kPiece - 1) / kPiece;
+    const int all = max((hidden + kPiece - 1) / kPiece, 1);
     const int first = static_cast<int>(blockIdx.y), step = static_cast<int>(gridDim.y);
     count = first < all ? (all - first + step - 1) / step : 0;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -179,9 +180,9 @@ TEST_P(MoeExchangeTest, CombinesInOrderAndWritesZeros) {
 
 TEST_P(MoeExchangeTest, ThousandsOfRowsOfAToken) {
   TestRng rng(4);
-  for (const int64_t hidden : {3, 8, 516}) {
-    SCOPED_TRACE(hidden);
-    const int64_t size = hidden > 100 ? 3000 : 20000;
+  for (const auto& [hidden, size] :
+       {std::pair<int64_t, int64_t>{3, 20000}, {8, 20000}, {516, 3000}, {516, 512}, {37, 500}}) {
+    SCOPED_TRACE(testing::Message() << size << "x" << hidden);
     GuardedTensor rows(device(), DType::kF32, {size, hidden}, hidden % 2);
     GuardedTensor from(device(), DType::kI32, {size});
     GuardedTensor y(device(), DType::kF32, {3, hidden});
