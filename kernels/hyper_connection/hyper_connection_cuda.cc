@@ -121,7 +121,8 @@ absl::Status MixAndCollapse(const OpContext& ctx, const char* op, const Args& ar
 int64_t HyperConnectionCudaWorkspaceBytes(int64_t max_tokens, int64_t rows, int64_t size) {
   const int64_t pieces = std::min(max_tokens, kFewTokens) * Parts(size, kHyperPiece);
   const int64_t groups = std::min(max_tokens, kPassTokens) * Parts(size, kHyperGroup);
-  return std::max(pieces, groups) * (rows + 1) * static_cast<int64_t>(sizeof(float));
+  const int64_t bytes = std::max(pieces, groups) * (rows + 1) * static_cast<int64_t>(sizeof(float));
+  return (bytes + 255) / 256 * 256;  // what a workspace gives at once
 }
 
 absl::Status HyperConnectionBeginCuda(const OpContext& ctx, const HyperConnectionBeginArgs& args) {

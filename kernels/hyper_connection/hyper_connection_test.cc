@@ -363,7 +363,7 @@ TEST_P(HyperConnectionTest, TokensAreIndependentAndTwiceTheSame) {
 }
 
 TEST_P(HyperConnectionTest, WorkspaceIsWhatItSaysAndTooLittleIsRefused) {
-  const HyperConnectionCase c = {40, 4, 512, 0};
+  const HyperConnectionCase c = {41, 4, 512, 0};
   InTensors t(device(), c, DType::kBF16);
   const int64_t bytes = HyperConnectionWorkspaceBytes(device(), c.tokens, c.streams, c.width);
   EXPECT_EQ(bytes > 0, device().type() == DeviceType::kCuda);
