@@ -31,7 +31,8 @@ inline constexpr HyperConnectionCase kHyperConnectionCases[] = {
     {3, 1, 1152, 8},
     {4, 2, 640, 0},
     {531, 4, 384, 8},
-    {600, 2, 128, 0},
+    {1031, 4, 384, 8},
+    {1100, 2, 128, 0},
 };
 
 // The widest published model.

@@ -12,9 +12,8 @@
 namespace millrace {
 namespace {
 
-// Up to here a piece of a token's streams has a warp of its own. Beyond, fn would come from L2 once
-// for every 16 tokens.
-constexpr int64_t kFewTokens = 512;
+// Up to here the product is divided into pieces: enough blocks, but more sums to write and read.
+constexpr int64_t kFewTokens = 1024;
 // Tokens of one pass, so that the sums of a long prefill stay small.
 constexpr int64_t kPassTokens = 4096;
 
@@ -81,10 +80,6 @@ absl::Status MixAndCollapse(const OpContext& ctx, const char* op, const Args& ar
                             const TensorView& y, HyperCollapseKernelArgs collapse) {
   RETURN_IF_ERROR(CheckSizes(op, args.streams));
   const int64_t tokens = args.streams.dim(0), rows = args.fn.dim(0), size = args.fn.dim(1);
-  if (HyperCollapseSharedBytes(Parts(size, kHyperGroup), rows) > 48 * 1024) {
-    return absl::UnimplementedError(
-        absl::StrCat(op, ": ", size, " elements a token and ", rows, " rows of fn on cuda"));
-  }
   WorkspaceScope scope(ctx.workspace);
   ASSIGN_OR_RETURN(void* const sums,
                    scope.Take(HyperConnectionCudaWorkspaceBytes(tokens, rows, size)));

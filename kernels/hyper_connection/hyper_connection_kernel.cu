@@ -1,7 +1,12 @@
 // What follows from a token's sums (hyper_connection_kernel_mix.cu): its weights and, with them,
-// the streams collapsed. A block a token, or with few tokens a block a token and 256 words of its
-// row, each adding up the sums for itself. Eight warps collapse; a ninth, of one block a token,
-// works out post and comb beside them, for Sinkhorn's iterations are one long chain.
+// the streams collapsed. Eight warps collapse; a ninth works out post and comb beside them, a
+// thread a token, for Sinkhorn's iterations are one long chain.
+//
+// CollapseFew: parts are pieces. A block a token and 256 words of its row, or all of the row, each
+//   adding up the sums for itself.
+// CollapseMany: parts are groups. A block several tokens, whose sums a warp each adds up.
+#include <algorithm>
+
 #include "kernels/hyper_connection/hyper_connection_kernel.h"
 #include "kernels/hyper_connection/hyper_connection_kernel_streams.cuh"
 #include "kernels/ptx/launch.cuh"
@@ -13,124 +18,163 @@ namespace {
 constexpr int kWarps = kHyperThreads / 32;
 constexpr int kMaxStreams = 8;
 constexpr int kMaxRows = (2 + kMaxStreams) * kMaxStreams;
-// Up to here a row has several blocks: one a multiprocessor and more.
+// Up to here a row has several blocks.
 constexpr int kSplitRowTokens = 64;
+// Groups of pieces that a warp asks for at once.
+constexpr int kGroupsAtOnce = 4;
+// CollapseMany divides the tokens among about so many blocks: those that are resident at once.
+constexpr int kManyBlocks = 512;
 
 __device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The groups' sums, by all threads but those of the ninth warp. groups: [groups][rows + 1].
-__device__ __forceinline__ void SumGroups(const HyperCollapseKernelArgs& args, float* groups) {
+__device__ __forceinline__ const float* TokenSums(const HyperCollapseKernelArgs& args, int token) {
+  return args.sums + static_cast<int64_t>(token) * args.parts * (args.rows + 1);
+}
+
+// groups[g][r] <- the sums of the pieces of group g, by eight warps.
+__device__ __forceinline__ void SumGroups(const HyperCollapseKernelArgs& args, const float* sums,
+                                          float* groups) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int columns = args.rows + 1;
-  const float* sums = args.sums + static_cast<int64_t>(blockIdx.x) * args.parts * columns;
-  for (int first = warp * args.group_parts; first < args.parts;
-       first += kWarps * args.group_parts) {
-    const int size = min(args.group_parts, args.parts - first);
+  const int count = (args.parts + kHyperGroupPieces - 1) / kHyperGroupPieces;
+  for (int first = warp; first < count; first += kWarps * kGroupsAtOnce) {
+    for (int r = lane; r < columns; r += 32) {
+      float v[kGroupsAtOnce][kHyperGroupPieces];
+#pragma unroll
+      for (int g = 0; g < kGroupsAtOnce; ++g) {
+#pragma unroll
+        for (int i = 0; i < kHyperGroupPieces; ++i) {
+          const int part = (first + g * kWarps) * kHyperGroupPieces + i;
+          v[g][i] = part < args.parts ? sums[part * columns + r] : 0.0f;
+        }
+      }
+#pragma unroll
+      for (int g = 0; g < kGroupsAtOnce; ++g) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < kHyperGroupPieces; ++i) sum += v[g][i];
+        if (first + g * kWarps < count) groups[(first + g * kWarps) * columns + r] = sum;
+      }
+    }
+  }
+}
+
+// What a token's mixing follows from.
+struct TokenMix {
+  float mixes[kMaxRows + 1];
+  float pre[kMaxStreams];  // 0 for those that are not there
+
+  // By one warp. `groups`: [count][rows + 1].
+  __device__ __forceinline__ void Fill(const HyperCollapseKernelArgs& args, const float* groups,
+                                       int count) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int columns = args.rows + 1;
     for (int r = lane; r < columns; r += 32) {
       float sum = 0;
 #pragma unroll 8
-      for (int i = 0; i < size; ++i) sum += sums[(first + i) * columns + r];
-      groups[first / args.group_parts * columns + r] = sum;
+      for (int i = 0; i < count; ++i) sum += groups[i * columns + r];
+      mixes[r] = sum;
     }
+    __syncwarp();
+    const float size = static_cast<float>(args.streams.count * args.streams.width);
+    const float norm = rsqrtf(mixes[args.rows] / size + args.norm_eps);
+    __syncwarp();
+    for (int r = lane; r < args.rows; r += 32) mixes[r] *= norm;
+    __syncwarp();
+    if (lane >= kMaxStreams) return;
+    pre[lane] = lane < args.streams.count
+                    ? Sigmoid(mixes[lane] * args.scale[0] + args.base[lane]) + args.hc_eps
+                    : 0.0f;
   }
-}
+};
 
-// mixes <- fn . z / sqrt(mean(z^2) + norm_eps), by one warp.
-__device__ __forceinline__ void Mixes(const HyperCollapseKernelArgs& args, const float* groups,
-                                      float* mixes) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int columns = args.rows + 1;
-  const int count = (args.parts + args.group_parts - 1) / args.group_parts;
-  for (int r = lane; r < columns; r += 32) {
-    float sum = 0;
-#pragma unroll 8
-    for (int i = 0; i < count; ++i) sum += groups[i * columns + r];
-    mixes[r] = sum;
-  }
-  __syncwarp();
-  const float size = static_cast<float>(args.streams.count * args.streams.width);
-  const float norm = rsqrtf(mixes[args.rows] / size + args.norm_eps);
-  for (int r = lane; r < args.rows; r += 32) mixes[r] *= norm;
-  __syncwarp();
-}
-
-// The rows of the mixing matrix, one a lane (lanes beyond kStreams repeat them), made doubly
-// stochastic. Streams that are not there mix with themselves alone.
+// Made doubly stochastic. Streams that are not there mix with themselves alone.
 template <int kStreams>
-struct MixingRow {
-  float c[kStreams];
+struct MixingMatrix {
+  float c[kStreams][kStreams];
 
-  __device__ __forceinline__ MixingRow(const HyperCollapseKernelArgs& args, const float* mixes,
-                                       int row) {
+  // The softmax of each row of logits, plus eps.
+  __device__ __forceinline__ MixingMatrix(const HyperCollapseKernelArgs& args, const float* mixes) {
     const int count = args.streams.count;
-    const int first = 2 * count + row * count;
-    float top = -INFINITY;
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) {
-      const bool there = row < count && k < count;
-      c[k] = there ? mixes[first + k] * args.scale[2] + args.base[first + k] : -INFINITY;
-      top = fmaxf(top, c[k]);
-    }
-    float sum = 0;
+    for (int j = 0; j < kStreams; ++j) {
+      float top = -INFINITY, sum = 0;
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) sum += c[k] = expf(c[k] - top);
+      for (int k = 0; k < kStreams; ++k) {
+        const int i = 2 * count + j * count + k;
+        const bool there = j < count && k < count;
+        c[j][k] = there ? mixes[i] * args.scale[2] + args.base[i] : -INFINITY;
+        top = fmaxf(top, c[j][k]);
+      }
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) {
-      c[k] = row < count && k < count ? c[k] / sum + args.hc_eps : (row == k ? 1.0f : 0.0f);
+      for (int k = 0; k < kStreams; ++k) sum += c[j][k] = expf(c[j][k] - top);
+#pragma unroll
+      for (int k = 0; k < kStreams; ++k) {
+        const bool there = j < count && k < count;
+        c[j][k] = there ? c[j][k] / sum + args.hc_eps : (j == k ? 1.0f : 0.0f);
+      }
     }
   }
 
   __device__ __forceinline__ void DivideRows(float eps) {
-    float sum = eps;
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) sum += c[k];
-    const float factor = __fdividef(1.0f, sum);
+    for (int j = 0; j < kStreams; ++j) {
+      float sum = c[j][0] + eps;
 #pragma unroll
-    for (int k = 0; k < kStreams; ++k) c[k] *= factor;
+      for (int k = 1; k < kStreams; ++k) sum += c[j][k];
+      const float factor = __fdividef(1.0f, sum);
+#pragma unroll
+      for (int k = 0; k < kStreams; ++k) c[j][k] *= factor;
+    }
   }
 
   __device__ __forceinline__ void DivideColumns(float eps) {
 #pragma unroll
     for (int k = 0; k < kStreams; ++k) {
-      float sum = c[k];
+      float sum = c[0][k] + eps;
 #pragma unroll
-      for (int d = 1; d < kStreams; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-      c[k] *= __fdividef(1.0f, sum + eps);
+      for (int j = 1; j < kStreams; ++j) sum += c[j][k];
+      const float factor = __fdividef(1.0f, sum);
+#pragma unroll
+      for (int j = 0; j < kStreams; ++j) c[j][k] *= factor;
     }
   }
 };
 
-// By the ninth warp.
+// By one thread.
 template <int kStreams>
-__device__ __forceinline__ void StorePostAndComb(const HyperCollapseKernelArgs& args,
+__device__ __forceinline__ void StorePostAndComb(const HyperCollapseKernelArgs& args, int token,
                                                  const float* mixes) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int count = args.streams.count;
-  MixingRow<kStreams> row(args, mixes, lane % kStreams);
-  row.DivideColumns(args.hc_eps);
+  MixingMatrix<kStreams> matrix(args, mixes);
+  matrix.DivideColumns(args.hc_eps);
   for (int i = 1; i < args.sinkhorn_iters; ++i) {
-    row.DivideRows(args.hc_eps);
-    row.DivideColumns(args.hc_eps);
+    matrix.DivideRows(args.hc_eps);
+    matrix.DivideColumns(args.hc_eps);
   }
-  if (lane >= count) return;
-  const float post = mixes[count + lane] * args.scale[1] + args.base[count + lane];
-  args.post[blockIdx.x * args.post_stride + lane] = 2.0f * Sigmoid(post);
-  float* comb = args.comb + blockIdx.x * args.comb_token_stride + lane * args.comb_stride;
+  float* post = args.post + token * args.post_stride;
+  float* comb = args.comb + token * args.comb_token_stride;
 #pragma unroll
-  for (int k = 0; k < kStreams; ++k) {
-    if (k < count) comb[k] = row.c[k];
+  for (int j = 0; j < kStreams; ++j) {
+    if (j >= count) break;
+    post[j] = 2.0f * Sigmoid(mixes[count + j] * args.scale[1] + args.base[count + j]);
+#pragma unroll
+    for (int k = 0; k < kStreams; ++k) {
+      if (k < count) comb[j * args.comb_stride + k] = matrix.c[j][k];
+    }
   }
 }
 
 template <typename Traits, int kStreams>
 __device__ __forceinline__ typename Traits::Word Collapsed(
-    const typename Traits::Word (&words)[kStreams], const float (&pre)[kStreams]) {
+    const typename Traits::Word (&words)[kStreams], const float* pre) {
   Floats<Traits::kWidth> sum = {};
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
     const Floats<Traits::kWidth> z = Widened(words[j]);
+    const float weight = pre[j];
 #pragma unroll
-    for (int e = 0; e < Traits::kWidth; ++e) sum.v[e] = fmaf(pre[j], z.v[e], sum.v[e]);
+    for (int e = 0; e < Traits::kWidth; ++e) sum.v[e] = fmaf(weight, z.v[e], sum.v[e]);
   }
   return Narrowed<typename Traits::Element>(sum);
 }
@@ -138,55 +182,97 @@ __device__ __forceinline__ typename Traits::Word Collapsed(
 // Room for kStreams streams.
 template <typename Traits, int kStreams>
 __global__ void __launch_bounds__(kHyperThreads + 32)
-    Collapse(const __grid_constant__ HyperCollapseKernelArgs args) {
+    CollapseFew(const __grid_constant__ HyperCollapseKernelArgs args) {
   using T = typename Traits::Element;
   extern __shared__ float groups[];
-  __shared__ float mixes[kMaxRows + 1];
-  __shared__ float weights[kStreams];
+  __shared__ TokenMix mix;
+  const int token = static_cast<int>(blockIdx.x);
   const bool collapses = threadIdx.x < kHyperThreads;
   const int width = args.streams.width;
   int i = collapses ? FirstElement<Traits>() : width;
-  const T* rows = TokenStreams<Traits>(args.streams);
+  const T* rows = TokenStreams<Traits>(args.streams, token);
   WaitForPriorGrid();
   StartNextGrid();
   typename Traits::Word words[kStreams];
   if (i < width) LoadWords<Traits>(args.streams, rows, i, words);
-  if (collapses) SumGroups(args, groups);
+  if (collapses) SumGroups(args, TokenSums(args, token), groups);
   __syncthreads();
   if (threadIdx.x < 32) {
-    Mixes(args, groups, mixes);
-    const int j = static_cast<int>(threadIdx.x);
-    if (j < args.streams.count) {
-      weights[j] = Sigmoid(mixes[j] * args.scale[0] + args.base[j]) + args.hc_eps;
-    } else if (j < kStreams) {
-      weights[j] = 0;
-    }
+    mix.Fill(args, groups, (args.parts + kHyperGroupPieces - 1) / kHyperGroupPieces);
   }
   __syncthreads();
-  if (!collapses) {
-    if (blockIdx.y == 0) StorePostAndComb<kStreams>(args, mixes);
-    return;
+  if (threadIdx.x == kHyperThreads && blockIdx.y == 0) {
+    StorePostAndComb<kStreams>(args, token, mix.mixes);
   }
-  float pre[kStreams];
-#pragma unroll
-  for (int j = 0; j < kStreams; ++j) pre[j] = weights[j];
-  T* y = static_cast<T*>(args.y) + blockIdx.x * args.y_stride;
+  T* y = static_cast<T*>(args.y) + token * args.y_stride;
   while (i < width) {
-    StoreVec(y + i, Collapsed<Traits>(words, pre));
+    StoreVec(y + i, Collapsed<Traits>(words, mix.pre));
     i += ElementStep<Traits>();
     if (i < width) LoadWords<Traits>(args.streams, rows, i, words);
   }
 }
 
+template <typename Traits, int kStreams>
+__global__ void __launch_bounds__(kHyperThreads + 32)
+    CollapseMany(const __grid_constant__ HyperCollapseKernelArgs args, int block_tokens) {
+  using T = typename Traits::Element;
+  using Word = typename Traits::Word;
+  __shared__ TokenMix mixes[kWarps];
+  const int first = static_cast<int>(blockIdx.x) * block_tokens;
+  const int count = min(block_tokens, args.streams.tokens - first);
+  const int width = args.streams.width;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  // A thread has word after word of one token, and then of the next.
+  int t = 0;
+  int i = FirstElement<Traits>();
+  const auto load = [&](Word(&words)[kStreams]) {
+    LoadWords<Traits>(args.streams, TokenStreams<Traits>(args.streams, first + t), i, words);
+  };
+  const bool collapses = warp < kWarps && i < width;
+  WaitForPriorGrid();
+  StartNextGrid();
+  Word words[kStreams];
+  if (collapses) load(words);
+  if (warp < count) mixes[warp].Fill(args, TokenSums(args, first + warp), args.parts);
+  __syncthreads();
+  if (warp == kWarps) {
+    const int token = static_cast<int>(threadIdx.x) - kHyperThreads;
+    if (token < count) StorePostAndComb<kStreams>(args, first + token, mixes[token].mixes);
+    return;
+  }
+  while (collapses && t < count) {
+    T* to = static_cast<T*>(args.y) + (first + t) * args.y_stride + i;
+    const float* pre = mixes[t].pre;
+    i += ElementStep<Traits>();
+    if (i >= width) {
+      i = FirstElement<Traits>();
+      ++t;
+    }
+    Word next[kStreams];
+    if (t < count) load(next);
+    StoreVec(to, Collapsed<Traits>(words, pre));
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) words[j] = next[j];
+  }
+}
+
 template <typename Traits>
 cudaError_t LaunchCollapse(const HyperCollapseKernelArgs& args, cudaStream_t stream) {
-  const int groups = (args.parts + args.group_parts - 1) / args.group_parts;
-  const bool split = args.streams.tokens <= kSplitRowTokens;
-  return Launch(args.streams.count <= 4 ? Collapse<Traits, 4> : Collapse<Traits, 8>,
-                {.grid = dim3(static_cast<unsigned>(args.streams.tokens),
+  const int tokens = args.streams.tokens;
+  const dim3 block(args.post == nullptr ? kHyperThreads : kHyperThreads + 32);
+  if (args.group_parts == 1) {
+    const int block_tokens = std::clamp((tokens + kManyBlocks - 1) / kManyBlocks, 1, kWarps);
+    const auto blocks = static_cast<unsigned>((tokens + block_tokens - 1) / block_tokens);
+    return Launch(args.streams.count <= 4 ? CollapseMany<Traits, 4> : CollapseMany<Traits, 8>,
+                  {.grid = dim3(blocks), .block = block}, stream, args, block_tokens);
+  }
+  const int groups = (args.parts + kHyperGroupPieces - 1) / kHyperGroupPieces;
+  const bool split = tokens <= kSplitRowTokens;
+  return Launch(args.streams.count <= 4 ? CollapseFew<Traits, 4> : CollapseFew<Traits, 8>,
+                {.grid = dim3(static_cast<unsigned>(tokens),
                               split ? RowBlocks<Traits>(args.streams.width) : 1),
-                 .block = dim3(args.post == nullptr ? kHyperThreads : kHyperThreads + 32),
-                 .shared_bytes = static_cast<size_t>(HyperCollapseSharedBytes(groups, args.rows))},
+                 .block = block,
+                 .shared_bytes = sizeof(float) * static_cast<size_t>(groups * (args.rows + 1))},
                 stream, args);
 }
 

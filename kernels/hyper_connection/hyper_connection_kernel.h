@@ -52,7 +52,7 @@ struct HyperCollapseKernelArgs {
   HyperStreams streams;
   const float* sums = nullptr;  // [tokens, parts, rows + 1]
   int32_t parts = 0;
-  int32_t group_parts = 0;  // parts of a group; the last one may have fewer
+  int32_t group_parts = 0;  // of a group: 1 or kHyperGroupPieces; the last group may have fewer
   int32_t rows = 0;
   const float* base = nullptr;
   const float* scale = nullptr;
@@ -93,11 +93,6 @@ enum class HyperElements : uint8_t {
   kBf16,
   kBf16Vector,  // eight a load: every row on 16 bytes, width % 8 == 0
 };
-
-// Shared memory that a block of LaunchHyperCollapse() needs; at most 48 KiB.
-inline int64_t HyperCollapseSharedBytes(int64_t groups, int64_t rows) {
-  return groups * (rows + 1) * static_cast<int64_t>(sizeof(float));
-}
 
 cudaError_t LaunchHyperMix(HyperMixVariant variant, const HyperMixKernelArgs& args,
                            cudaStream_t stream);

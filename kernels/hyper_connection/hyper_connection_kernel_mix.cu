@@ -6,14 +6,16 @@
 // each lane takes eight neighbours of A and of B, 16 bytes of x, and calls them four such pairs.
 //
 // MixPieces: a warp a block, 16 tokens times one piece: few tokens fill the multiprocessors with
-//   pieces. fn goes straight to registers, before the wait for the kernel ahead.
-// MixGroups: four warps of 32 tokens each, one group. fn is split once a block, a piece ahead, into
-//   shared memory in the order in which lanes read it; x goes from memory to registers, two
-//   chunks of 32 columns ahead. Bounds: one read of x; 9 mma a chunk of 16 x 16.
+//   pieces. fn is split in registers, before the wait for the kernel ahead.
+// MixTiles: warps of 32 tokens each, one piece or one group after the other. fn is split once a
+//   block, a piece ahead, into shared memory in the order in which lanes read it; x comes through
+//   shared memory too, each lane's own words, four chunks of 32 columns ahead. Bounds: one read of
+//   x; 18 mma a chunk of 16 tokens.
 // MixAny: a block a token and group, any dtype, shape and alignment.
 #include <cuda_bf16.h>
 
 #include "kernels/hyper_connection/hyper_connection_kernel.h"
+#include "kernels/ptx/copy_async.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -25,8 +27,9 @@ namespace {
 
 constexpr int kChunk = 32;  // columns that a quad of lanes takes at once
 constexpr int kPieceChunks = kHyperPiece / kChunk;
-constexpr int kTileThreads = 128;
-constexpr int kTileTokens = 128;
+constexpr int kWarpTokens = 32;
+// Up to here MixPieces is the faster of the two that make pieces.
+constexpr int kFewTokens = 64;
 constexpr int kAnyThreads = 256;
 
 // Eight elements of fn, each as the sum of three bf16.
@@ -112,36 +115,17 @@ struct Sums {
     }
   }
 
-  // sums += these, all of one thread: products[i][n] at 4-vector (i kRowTiles + n) kTileThreads.
-  __device__ __forceinline__ void AddTo(float4* sums, float (&square_sums)[kTiles][2]) const {
+  __device__ __forceinline__ void Add(const Sums& other) {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int n = 0; n < kRowTiles; ++n) {
-        const float(&v)[4] = products[i][n];
-        float4& sum = sums[(i * kRowTiles + n) * kTileThreads];
-        sum = make_float4(sum.x + v[0], sum.y + v[1], sum.z + v[2], sum.w + v[3]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) products[i][n][e] += other.products[i][n][e];
       }
 #pragma unroll
-      for (int half = 0; half < 2; ++half) square_sums[i][half] += squares[i][half];
+      for (int half = 0; half < 2; ++half) squares[i][half] += other.squares[i][half];
     }
-  }
-
-  __device__ __forceinline__ static Sums Of(const float4* sums,
-                                            const float (&square_sums)[kTiles][2]) {
-    Sums all;
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-      for (int n = 0; n < kRowTiles; ++n) {
-        const float4 sum = sums[(i * kRowTiles + n) * kTileThreads];
-        float(&v)[4] = all.products[i][n];
-        v[0] = sum.x, v[1] = sum.y, v[2] = sum.z, v[3] = sum.w;
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) all.squares[i][half] = square_sums[i][half];
-    }
-    return all;
   }
 
   __device__ __forceinline__ void Store(const HyperMixKernelArgs& args, int first_token, int part,
@@ -195,12 +179,21 @@ template <int kRowTiles>
 __global__ void __launch_bounds__(32) MixPieces(const __grid_constant__ HyperMixKernelArgs args) {
   const int piece = static_cast<int>(blockIdx.x);
   const int token = static_cast<int>(blockIdx.y) * 16;
-  uint4 fn[kPieceChunks][kRowTiles][2];
+  uint4 raw[kPieceChunks][kRowTiles][2];
 #pragma unroll
   for (int c = 0; c < kPieceChunks; ++c) {
 #pragma unroll
     for (int n = 0; n < kRowTiles; ++n) {
-      LoadFn(args, n, piece * kHyperPiece + c * kChunk, fn[c][n]);
+      LoadFn(args, n, piece * kHyperPiece + c * kChunk, raw[c][n]);
+    }
+  }
+  uint4 fn[kPieceChunks][3][kRowTiles];
+#pragma unroll
+  for (int c = 0; c < kPieceChunks; ++c) {
+#pragma unroll
+    for (int n = 0; n < kRowTiles; ++n) {
+      const Split split = SplitEight(raw[c][n]);
+      fn[c][0][n] = split.low, fn[c][1][n] = split.middle, fn[c][2][n] = split.high;
     }
   }
   const int g = static_cast<int>(threadIdx.x) / 4;
@@ -218,14 +211,8 @@ __global__ void __launch_bounds__(32) MixPieces(const __grid_constant__ HyperMix
   Sums<1, kRowTiles> sums;
 #pragma unroll
   for (int c = 0; c < kPieceChunks; ++c) {
-    uint4 b[3][kRowTiles];
 #pragma unroll
-    for (int n = 0; n < kRowTiles; ++n) {
-      const Split split = SplitEight(fn[c][n]);
-      b[0][n] = split.low, b[1][n] = split.middle, b[2][n] = split.high;
-    }
-#pragma unroll
-    for (int part = 0; part < 3; ++part) sums.AddPart(a[c], b[part]);
+    for (int part = 0; part < 3; ++part) sums.AddPart(a[c], fn[c][part]);
     sums.AddSquares(a[c]);
   }
   sums.GatherSquares();
@@ -238,22 +225,20 @@ struct SplitPiece {
   uint4 parts[3][kPieceChunks][kRowTiles][32];
 };
 
-// What a block of MixGroups shares. The sums of a group lie here, and not in registers, so that
-// four blocks fit a multiprocessor.
-template <int kRowTiles>
-struct GroupShared {
+template <int kRowTiles, int kWarps>
+struct TileShared {
   SplitPiece<kRowTiles> fn[2];
-  float4 sums[2 * kRowTiles * kTileThreads];
+  uint4 x[kPieceChunks][kWarps][4][32];  // a piece's worth, each lane's own
 };
-static_assert(sizeof(GroupShared<kHyperTensorRows / 8>) <= 48 * 1024);
 
-template <int kRowTiles>
+template <int kRowTiles, int kWarps>
 __device__ __forceinline__ void StagePiece(const HyperMixKernelArgs& args, int piece,
                                            SplitPiece<kRowTiles>& to) {
-  static_assert(kTileThreads / 32 == kPieceChunks);
-  const int lane = static_cast<int>(threadIdx.x) % 32, c = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int n = 0; n < kRowTiles; ++n) {
+  for (int first = 0; first < kRowTiles * kPieceChunks; first += kWarps) {
+    const int c = (first + warp) % kPieceChunks, n = (first + warp) / kPieceChunks;
+    if (n >= kRowTiles) break;
     uint4 raw[2];
     LoadFn(args, n, piece * kHyperPiece + c * kChunk, raw);
     const Split split = SplitEight(raw);
@@ -263,65 +248,60 @@ __device__ __forceinline__ void StagePiece(const HyperMixKernelArgs& args, int p
   }
 }
 
-template <int kRowTiles>
-__global__ void __launch_bounds__(kTileThreads, 4)
-    MixGroups(const __grid_constant__ HyperMixKernelArgs args) {
-  __shared__ GroupShared<kRowTiles> shared;
+// Two blocks of eight warps or three of four have room on a multiprocessor.
+template <int kRowTiles, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 2 : 3)
+    MixTiles(const __grid_constant__ HyperMixKernelArgs args, int part_pieces) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  auto& shared = *reinterpret_cast<TileShared<kRowTiles, kWarps>*>(shared_bytes);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int token = static_cast<int>(blockIdx.y) * kTileTokens + warp * 32;
-  const int first = static_cast<int>(blockIdx.x) * kHyperGroupPieces;
+  const int token = (static_cast<int>(blockIdx.y) * kWarps + warp) * kWarpTokens;
+  const int first = static_cast<int>(blockIdx.x) * part_pieces;
   const int pieces = args.streams.count * args.streams.width / kHyperPiece;
-  const int end = min(first + kHyperGroupPieces, pieces);
-  StagePiece(args, first, shared.fn[0]);
-  const __nv_bfloat16* x[2][2];
+  const int end = min(first + part_pieces, pieces);
+  StagePiece<kRowTiles, kWarps>(args, first, shared.fn[0]);
+  const __nv_bfloat16* x[4];
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
-    x[r / 2][r % 2] = TokenColumns(args.streams, token + 8 * r + lane / 4);
-  }
-  uint4 a[2][2][2];  // chunks in turn, tile, half
-  const auto load = [&](uint4(&to)[2][2], int64_t offset) {
+  for (int r = 0; r < 4; ++r) x[r] = TokenColumns(args.streams, token + 8 * r + lane / 4);
+  const auto copy = [&](int chunk, int64_t offset, bool inside) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) to[r / 2][r % 2] = LoadStream(x[r / 2][r % 2] + offset);
+    for (int r = 0; r < 4; ++r) {
+      CopyAsync(&shared.x[chunk][warp][r][lane], x[r] + offset + chunk * kChunk, inside);
+    }
+    CommitCopies();
   };
   WaitForPriorGrid();
-  int64_t offset = PieceOffset(args.streams, first);
-  load(a[0], offset);
-  load(a[1], offset + kChunk);
-  float4* const group = shared.sums + threadIdx.x;
 #pragma unroll
-  for (int i = 0; i < 2 * kRowTiles; ++i) group[i * kTileThreads] = make_float4(0, 0, 0, 0);
-  float squares[2][2] = {};
+  for (int c = 0; c < kPieceChunks; ++c) copy(c, PieceOffset(args.streams, first), true);
+  Sums<2, kRowTiles> part_sums;
   for (int piece = first; piece < end; ++piece) {
     __syncthreads();  // this piece of fn is there, and everybody is through with the one before
     const bool more = piece + 1 < end;
-    if (more) StagePiece(args, piece + 1, shared.fn[(piece + 1 - first) % 2]);
+    if (more) StagePiece<kRowTiles, kWarps>(args, piece + 1, shared.fn[(piece + 1 - first) % 2]);
     const int64_t next = more ? PieceOffset(args.streams, piece + 1) : 0;
     const SplitPiece<kRowTiles>& split = shared.fn[(piece - first) % 2];
     Sums<2, kRowTiles> sums;
+#pragma unroll
+    for (int c = 0; c < kPieceChunks; ++c) {
+      WaitForCopies<kPieceChunks - 1>();
+      uint4 a[2][2];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[r / 2][r % 2] = shared.x[c][warp][r][lane];
 #pragma unroll 1
-    for (int pair = 0; pair < kPieceChunks; pair += 2) {
-      const bool within = pair + 2 < kPieceChunks;
-      const int64_t ahead = within ? offset + (pair + 2) * kChunk : next;
+      for (int part = 0; part < 3; ++part) {
+        uint4 b[kRowTiles];
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-#pragma unroll
-        for (int part = 0; part < 3; ++part) {
-          uint4 b[kRowTiles];
-#pragma unroll
-          for (int n = 0; n < kRowTiles; ++n) b[n] = split.parts[part][pair + c][n][lane];
-          sums.AddPart(a[c], b);
-        }
-        sums.AddSquares(a[c]);
-        if (within || more) load(a[c], ahead + c * kChunk);
+        for (int n = 0; n < kRowTiles; ++n) b[n] = split.parts[part][c][n][lane];
+        sums.AddPart(a, b);
       }
+      sums.AddSquares(a);
+      copy(c, next, more);
     }
     sums.GatherSquares();
-    sums.AddTo(group, squares);
-    offset = next;
+    part_sums.Add(sums);
   }
   StartNextGrid();
-  Sums<2, kRowTiles>::Of(group, squares)
-      .Store(args, token, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  part_sums.Store(args, token, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 
 template <typename T>
@@ -351,31 +331,46 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
+template <int kRowTiles>
+cudaError_t LaunchTensor(HyperMixVariant variant, const HyperMixKernelArgs& args,
+                         cudaStream_t stream) {
+  const int pieces = args.streams.count * args.streams.width / kHyperPiece;
+  const auto blocks = [&](int tokens) {
+    return static_cast<unsigned>((args.streams.tokens + tokens - 1) / tokens);
+  };
+  if (variant == HyperMixVariant::kPieces && args.streams.tokens <= kFewTokens) {
+    return Launch(MixPieces<kRowTiles>,
+                  {.grid = dim3(static_cast<unsigned>(pieces), blocks(16)), .block = dim3(32)},
+                  stream, args);
+  }
+  const auto tiles = [&](auto kernel, int warps, size_t shared_bytes, int part_pieces) {
+    return Launch(kernel,
+                  {.grid = dim3(static_cast<unsigned>((pieces + part_pieces - 1) / part_pieces),
+                                blocks(warps * kWarpTokens)),
+                   .block = dim3(static_cast<unsigned>(32 * warps)),
+                   .shared_bytes = shared_bytes},
+                  stream, args, part_pieces);
+  };
+  if (variant == HyperMixVariant::kPieces) {
+    return tiles(MixTiles<kRowTiles, 4>, 4, sizeof(TileShared<kRowTiles, 4>), 1);
+  }
+  return tiles(MixTiles<kRowTiles, 8>, 8, sizeof(TileShared<kRowTiles, 8>), kHyperGroupPieces);
+}
+
 }  // namespace
 
 cudaError_t LaunchHyperMix(HyperMixVariant variant, const HyperMixKernelArgs& args,
                            cudaStream_t stream) {
-  const int size = args.streams.count * args.streams.width;
-  const auto tokens = static_cast<unsigned>(args.streams.tokens);
-  const auto groups = static_cast<unsigned>((size + kHyperGroup - 1) / kHyperGroup);
-  const bool one_tile = args.rows <= 8;
-  switch (variant) {
-    case HyperMixVariant::kPieces:
-      return Launch(one_tile ? MixPieces<1> : MixPieces<kHyperTensorRows / 8>,
-                    {.grid = dim3(static_cast<unsigned>(size / kHyperPiece), (tokens + 15) / 16),
-                     .block = dim3(32)},
-                    stream, args);
-    case HyperMixVariant::kGroups:
-      return Launch(one_tile ? MixGroups<1> : MixGroups<kHyperTensorRows / 8>,
-                    {.grid = dim3(groups, (tokens + kTileTokens - 1) / kTileTokens),
-                     .block = dim3(kTileThreads)},
-                    stream, args);
-    case HyperMixVariant::kF32:
-    case HyperMixVariant::kBf16:
-      break;
+  if (variant == HyperMixVariant::kPieces || variant == HyperMixVariant::kGroups) {
+    return args.rows <= 8 ? LaunchTensor<1>(variant, args, stream)
+                          : LaunchTensor<kHyperTensorRows / 8>(variant, args, stream);
   }
+  const int size = args.streams.count * args.streams.width;
   return Launch(variant == HyperMixVariant::kF32 ? MixAny<float> : MixAny<__nv_bfloat16>,
-                {.grid = dim3(tokens, groups), .block = dim3(kAnyThreads)}, stream, args);
+                {.grid = dim3(static_cast<unsigned>(args.streams.tokens),
+                              static_cast<unsigned>((size + kHyperGroup - 1) / kHyperGroup)),
+                 .block = dim3(kAnyThreads)},
+                stream, args);
 }
 
 }  // namespace millrace

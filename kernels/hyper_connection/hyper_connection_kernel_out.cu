@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kHyperThreads)
   using T = typename Traits::Element;
   const int i = FirstElement<Traits>();
   const T* x = static_cast<const T*>(args.x) + blockIdx.x * args.x_stride;
-  T* rows = TokenStreams<Traits>(args.streams);
+  T* rows = TokenStreams<Traits>(args.streams, static_cast<int>(blockIdx.x));
   WaitForPriorGrid();
   StartNextGrid();
   if (i >= args.streams.width) return;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kHyperThreads)
   const int i = FirstElement<Traits>();
   const bool inside = i < args.streams.width;
   const T* out = static_cast<const T*>(args.out) + blockIdx.x * args.out_stride;
-  T* rows = TokenStreams<Traits>(args.streams);
+  T* rows = TokenStreams<Traits>(args.streams, static_cast<int>(blockIdx.x));
   WaitForPriorGrid();
   StartNextGrid();
   typename Traits::Word added, old[kStreams];
@@ -52,9 +52,8 @@ __global__ void __launch_bounds__(kHyperThreads)
   }
   __syncthreads();
   if (!inside) return;
-#pragma unroll
-  for (int k = 0; k < kStreams; ++k) {
-    if (k >= count) break;
+#pragma unroll 1  // else words are kept widened, and fewer blocks fit
+  for (int k = 0; k < count; ++k) {
     Floats<kWidth> sum = Widened(added);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) sum.v[e] *= weights[0][k];

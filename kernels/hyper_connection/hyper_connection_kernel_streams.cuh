@@ -32,8 +32,9 @@ __device__ __forceinline__ int ElementStep() {
 }
 
 template <typename Traits>
-__device__ __forceinline__ typename Traits::Element* TokenStreams(const HyperStreams& streams) {
-  return static_cast<typename Traits::Element*>(streams.data) + blockIdx.x * streams.token_stride;
+__device__ __forceinline__ typename Traits::Element* TokenStreams(const HyperStreams& streams,
+                                                                  int token) {
+  return static_cast<typename Traits::Element*>(streams.data) + token * streams.token_stride;
 }
 
 // Element i and on of each stream; of those that are not there, zeros.
