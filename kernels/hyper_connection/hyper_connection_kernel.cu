@@ -1,6 +1,6 @@
 // What follows from a token's sums (hyper_connection_kernel_mix.cu): its weights and, with them,
-// the streams collapsed. Eight warps collapse; a ninth works out post and comb beside them, a
-// thread a token, for Sinkhorn's iterations are one long chain.
+// the streams collapsed. Eight warps collapse; a ninth works out post and comb beside them, in the
+// end a thread a token, for Sinkhorn's iterations are one long chain.
 //
 // CollapseFew: parts are pieces. A block a token and 256 words of its row, or all of the row, each
 //   adding up the sums for itself.
@@ -21,7 +21,7 @@ constexpr int kMaxRows = (2 + kMaxStreams) * kMaxStreams;
 // Up to here a row has several blocks.
 constexpr int kSplitRowTokens = 64;
 // Groups of pieces that a warp asks for at once.
-constexpr int kGroupsAtOnce = 4;
+constexpr int kGroupsAtOnce = 2;
 // CollapseMany divides the tokens among about so many blocks: those that are resident at once.
 constexpr int kManyBlocks = 512;
 
@@ -59,14 +59,27 @@ __device__ __forceinline__ void SumGroups(const HyperCollapseKernelArgs& args, c
   }
 }
 
+// Scale and base of each row of fn. Weights: a block reads them before the wait.
+struct Affine {
+  float2 rows[kMaxRows];
+
+  // By one warp.
+  __device__ __forceinline__ void Fill(const HyperCollapseKernelArgs& args) {
+    const int count = args.streams.count;
+    for (int r = static_cast<int>(threadIdx.x) % 32; r < args.rows; r += 32) {
+      rows[r] = make_float2(args.scale[min(r / count, 2)], args.base[r]);
+    }
+  }
+};
+
 // What a token's mixing follows from.
 struct TokenMix {
-  float mixes[kMaxRows + 1];
-  float pre[kMaxStreams];  // 0 for those that are not there
+  float mixes[kMaxRows + 1];  // scaled and shifted; in the end the rows of the matrix' softmax
+  float pre[kMaxStreams];     // 0 for those that are not there
 
   // By one warp. `groups`: [count][rows + 1].
-  __device__ __forceinline__ void Fill(const HyperCollapseKernelArgs& args, const float* groups,
-                                       int count) {
+  __device__ __forceinline__ void Fill(const HyperCollapseKernelArgs& args, const Affine& affine,
+                                       const float* groups, int count) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int columns = args.rows + 1;
     for (int r = lane; r < columns; r += 32) {
@@ -79,12 +92,21 @@ struct TokenMix {
     const float size = static_cast<float>(args.streams.count * args.streams.width);
     const float norm = rsqrtf(mixes[args.rows] / size + args.norm_eps);
     __syncwarp();
-    for (int r = lane; r < args.rows; r += 32) mixes[r] *= norm;
+    for (int r = lane; r < args.rows; r += 32) {
+      mixes[r] = mixes[r] * norm * affine.rows[r].x + affine.rows[r].y;
+    }
     __syncwarp();
     if (lane >= kMaxStreams) return;
-    pre[lane] = lane < args.streams.count
-                    ? Sigmoid(mixes[lane] * args.scale[0] + args.base[lane]) + args.hc_eps
-                    : 0.0f;
+    pre[lane] = lane < args.streams.count ? Sigmoid(mixes[lane]) + args.hc_eps : 0.0f;
+  }
+
+  // mixes of the matrix' row j <- their softmax, plus eps.
+  __device__ __forceinline__ void Softmax(int j, int count, float eps) {
+    float* row = mixes + (2 + j) * count;
+    float top = -INFINITY, sum = 0;
+    for (int k = 0; k < count; ++k) top = fmaxf(top, row[k]);
+    for (int k = 0; k < count; ++k) sum += row[k] = expf(row[k] - top);
+    for (int k = 0; k < count; ++k) row[k] = row[k] / sum + eps;
   }
 };
 
@@ -93,25 +115,12 @@ template <int kStreams>
 struct MixingMatrix {
   float c[kStreams][kStreams];
 
-  // The softmax of each row of logits, plus eps.
-  __device__ __forceinline__ MixingMatrix(const HyperCollapseKernelArgs& args, const float* mixes) {
-    const int count = args.streams.count;
+  __device__ __forceinline__ MixingMatrix(const float* rows, int count) {
 #pragma unroll
     for (int j = 0; j < kStreams; ++j) {
-      float top = -INFINITY, sum = 0;
 #pragma unroll
       for (int k = 0; k < kStreams; ++k) {
-        const int i = 2 * count + j * count + k;
-        const bool there = j < count && k < count;
-        c[j][k] = there ? mixes[i] * args.scale[2] + args.base[i] : -INFINITY;
-        top = fmaxf(top, c[j][k]);
-      }
-#pragma unroll
-      for (int k = 0; k < kStreams; ++k) sum += c[j][k] = expf(c[j][k] - top);
-#pragma unroll
-      for (int k = 0; k < kStreams; ++k) {
-        const bool there = j < count && k < count;
-        c[j][k] = there ? c[j][k] / sum + args.hc_eps : (j == k ? 1.0f : 0.0f);
+        c[j][k] = j < count && k < count ? rows[j * count + k] : (j == k ? 1.0f : 0.0f);
       }
     }
   }
@@ -141,26 +150,30 @@ struct MixingMatrix {
   }
 };
 
-// By one thread.
+// Of up to 32 tokens, by one warp: a lane a row, then a lane a token.
 template <int kStreams>
-__device__ __forceinline__ void StorePostAndComb(const HyperCollapseKernelArgs& args, int token,
-                                                 const float* mixes) {
-  const int count = args.streams.count;
-  MixingMatrix<kStreams> matrix(args, mixes);
+__device__ __forceinline__ void StorePostAndComb(const HyperCollapseKernelArgs& args, int first,
+                                                 int tokens, TokenMix* mixes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, count = args.streams.count;
+  for (int r = lane; r < tokens * count; r += 32) {
+    const int t = r / count, j = r - t * count;
+    mixes[t].Softmax(j, count, args.hc_eps);
+    args.post[(first + t) * args.post_stride + j] = 2.0f * Sigmoid(mixes[t].mixes[count + j]);
+  }
+  __syncwarp();
+  if (lane >= tokens) return;
+  MixingMatrix<kStreams> matrix(mixes[lane].mixes + 2 * count, count);
   matrix.DivideColumns(args.hc_eps);
   for (int i = 1; i < args.sinkhorn_iters; ++i) {
     matrix.DivideRows(args.hc_eps);
     matrix.DivideColumns(args.hc_eps);
   }
-  float* post = args.post + token * args.post_stride;
-  float* comb = args.comb + token * args.comb_token_stride;
+  float* comb = args.comb + (first + lane) * args.comb_token_stride;
 #pragma unroll
   for (int j = 0; j < kStreams; ++j) {
-    if (j >= count) break;
-    post[j] = 2.0f * Sigmoid(mixes[count + j] * args.scale[1] + args.base[count + j]);
 #pragma unroll
     for (int k = 0; k < kStreams; ++k) {
-      if (k < count) comb[j * args.comb_stride + k] = matrix.c[j][k];
+      if (j < count && k < count) comb[j * args.comb_stride + k] = matrix.c[j][k];
     }
   }
 }
@@ -181,11 +194,13 @@ __device__ __forceinline__ typename Traits::Word Collapsed(
 
 // Room for kStreams streams.
 template <typename Traits, int kStreams>
-__global__ void __launch_bounds__(kHyperThreads + 32)
+__global__ void __launch_bounds__(kHyperThreads + 32, kStreams <= 4 ? 4 : 1)
     CollapseFew(const __grid_constant__ HyperCollapseKernelArgs args) {
   using T = typename Traits::Element;
   extern __shared__ float groups[];
+  __shared__ Affine affine;
   __shared__ TokenMix mix;
+  if (threadIdx.x < 32) affine.Fill(args);
   const int token = static_cast<int>(blockIdx.x);
   const bool collapses = threadIdx.x < kHyperThreads;
   const int width = args.streams.width;
@@ -198,11 +213,11 @@ __global__ void __launch_bounds__(kHyperThreads + 32)
   if (collapses) SumGroups(args, TokenSums(args, token), groups);
   __syncthreads();
   if (threadIdx.x < 32) {
-    mix.Fill(args, groups, (args.parts + kHyperGroupPieces - 1) / kHyperGroupPieces);
+    mix.Fill(args, affine, groups, (args.parts + kHyperGroupPieces - 1) / kHyperGroupPieces);
   }
   __syncthreads();
-  if (threadIdx.x == kHyperThreads && blockIdx.y == 0) {
-    StorePostAndComb<kStreams>(args, token, mix.mixes);
+  if (threadIdx.x >= kHyperThreads && blockIdx.y == 0) {
+    StorePostAndComb<kStreams>(args, token, 1, &mix);
   }
   T* y = static_cast<T*>(args.y) + token * args.y_stride;
   while (i < width) {
@@ -217,6 +232,7 @@ __global__ void __launch_bounds__(kHyperThreads + 32)
     CollapseMany(const __grid_constant__ HyperCollapseKernelArgs args, int block_tokens) {
   using T = typename Traits::Element;
   using Word = typename Traits::Word;
+  __shared__ Affine affine;
   __shared__ TokenMix mixes[kWarps];
   const int first = static_cast<int>(blockIdx.x) * block_tokens;
   const int count = min(block_tokens, args.streams.tokens - first);
@@ -229,15 +245,16 @@ __global__ void __launch_bounds__(kHyperThreads + 32)
     LoadWords<Traits>(args.streams, TokenStreams<Traits>(args.streams, first + t), i, words);
   };
   const bool collapses = warp < kWarps && i < width;
+  if (warp == 0) affine.Fill(args);
+  __syncthreads();
   WaitForPriorGrid();
   StartNextGrid();
   Word words[kStreams];
   if (collapses) load(words);
-  if (warp < count) mixes[warp].Fill(args, TokenSums(args, first + warp), args.parts);
+  if (warp < count) mixes[warp].Fill(args, affine, TokenSums(args, first + warp), args.parts);
   __syncthreads();
   if (warp == kWarps) {
-    const int token = static_cast<int>(threadIdx.x) - kHyperThreads;
-    if (token < count) StorePostAndComb<kStreams>(args, first + token, mixes[token].mixes);
+    StorePostAndComb<kStreams>(args, first, count, mixes);
     return;
   }
   while (collapses && t < count) {

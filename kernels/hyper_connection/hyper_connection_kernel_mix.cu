@@ -16,6 +16,7 @@
 
 #include "kernels/hyper_connection/hyper_connection_kernel.h"
 #include "kernels/ptx/copy_async.cuh"
+#include "kernels/ptx/fetch_ahead.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
@@ -205,8 +206,8 @@ __global__ void __launch_bounds__(32) MixPieces(const __grid_constant__ HyperMix
   uint4 a[kPieceChunks][1][2];
 #pragma unroll
   for (int c = 0; c < kPieceChunks; ++c) {
-    a[c][0][0] = LoadStream(x[0] + c * kChunk);
-    a[c][0][1] = LoadStream(x[1] + c * kChunk);
+    a[c][0][0] = LoadStreamAhead(x[0] + c * kChunk);
+    a[c][0][1] = LoadStreamAhead(x[1] + c * kChunk);
   }
   Sums<1, kRowTiles> sums;
 #pragma unroll
@@ -266,7 +267,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 8 ? 2 : 3)
   const auto copy = [&](int chunk, int64_t offset, bool inside) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      CopyAsync(&shared.x[chunk][warp][r][lane], x[r] + offset + chunk * kChunk, inside);
+      CopyAsyncAhead(&shared.x[chunk][warp][r][lane], x[r] + offset + chunk * kChunk, inside);
     }
     CommitCopies();
   };

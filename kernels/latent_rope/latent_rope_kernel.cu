@@ -19,7 +19,7 @@ constexpr int kWidth = 8;                               // elements of a vector
 constexpr int kKept = kLatentRopeKept / (32 * kWidth);  // vectors of a lane
 // From here on a block has several heads a team, one after the other.
 constexpr int kManyTokens = 512;
-constexpr int kHeadsOfTeam = 4;
+constexpr int kHeadsOfTeam = 8;
 
 // How the heads of a token are divided.
 struct Teams {
