@@ -1,12 +1,13 @@
 // One warp a token, four tokens a block; a lane has neighbouring channels of 16 bytes, 512 channels
-// of the row in flight at once (an FP8 row has no more). The slot is there before the wait for the
-// kernel ahead. Bound by memory.
+// of the row in flight at once (an FP8 row has no more). The slot is asked for before the wait for
+// the kernel ahead, and the row does not wait for it. Bound by memory.
 #include <cstring>
 
 #include "kernels/latent_append/latent_append_kernel.h"
 #include "kernels/latent_cache/latent_store.cuh"
 #include "kernels/ptx/early_start.cuh"
 #include "kernels/ptx/launch.cuh"
+#include "kernels/ptx/load.cuh"
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/vector.cuh"
 
@@ -25,7 +26,7 @@ struct Channels {
   // The first `count` of them, zeros behind.
   __device__ __forceinline__ void Load(const From* from, int count, bool aligned) {
     if (aligned && count >= kWidth) {
-      const uint4 word = LoadVec<kWidth>(from).raw;
+      const uint4 word = LoadInPlace(static_cast<const void*>(from));
       memcpy(x, &word, sizeof(word));
       return;
     }
@@ -76,19 +77,20 @@ __global__ void __launch_bounds__(kWarps * 32)
   const LatentPlace place = PlaceOf(args, token);
   WaitForPriorGrid();
   StartNextGrid();
-  if (!place.IsIn(args.store)) return;
+  if (token >= args.tokens) return;
   const From* const row = static_cast<const From*>(args.rows) + token * args.row_stride;
   const int dim = kTo == LatentRowType::kFp8 ? kInFlight : args.store.dim;
-  for (int begin = first; begin < first + dim; begin += kInFlight) {
+  for (int begin = 0; begin < dim; begin += kInFlight) {
     Channels<From> x[kWords];
 #pragma unroll
     for (int n = 0; n < kWords; ++n) {
-      const int channel = begin + n * 32 * kWidth;
+      const int channel = begin + n * 32 * kWidth + first;
       x[n].Load(row + channel, dim - channel, args.rows_aligned);
     }
+    if (!place.IsIn(args.store)) return;
 #pragma unroll
     for (int n = 0; n < kWords; ++n) {
-      const int channel = begin + n * 32 * kWidth;
+      const int channel = begin + n * 32 * kWidth + first;
       if constexpr (kTo == LatentRowType::kFp8) {
         StoreFp8Channels(args.store, place, channel, x[n].Widen(), true);
       } else if constexpr (kTo == LatentRowType::kBf16) {
