@@ -22,6 +22,12 @@ static_assert(PlanKvCompress(128, 1, 512, true).groups == 16);
 static_assert(PlanKvCompress(128, 1, 512, false).groups == 2);
 static_assert(PlanKvCompress(3, 2, 20, true).threads == 32);
 
+static_assert(CompressDivisor(3).Quotient(0x7fffffff) == 0x7fffffff / 3);
+static_assert(CompressDivisor(7).Quotient(7 * 306783378) == 306783378);
+static_assert(CompressDivisor(7).Quotient(7 * 306783378 - 1) == 306783377);
+static_assert(CompressDivisor(1).Quotient(0x7fffffff) == 0x7fffffff);
+static_assert(CompressDivisor(128).Remainder(0x7fffffff) == 127);
+
 // Whether the current device has clusters.
 absl::StatusOr<bool> HasClusters() {
   int device = 0, major = 0;
@@ -38,7 +44,7 @@ absl::Status CheckSizes(const KvCompressArgs& args) {
   for (int64_t size :
        {args.kv.dim(0), args.batch.kv_len.dim(0), args.store.dim(0) * args.store.dim(2),
         args.state.dim(0) * args.state.dim(1), args.batch.page_table.dim(1) * page_tokens,
-        args.kv.stride(0), args.score.stride(0), args.ape.stride(0), args.ape.dim(0),
+        args.kv.stride(0), args.score.stride(0), args.ape.dim(0) * args.ape.stride(0),
         args.batch.page_table.stride(0), args.carry ? args.carry->stride(2) : 0}) {
     if (size > kMax)
       return absl::UnimplementedError("KvCompress: a size of more than 2^28 on cuda");
@@ -50,6 +56,9 @@ bool Aligned(const KvCompressArgs& args) {
   return RowsAligned(args.kv) && RowsAligned(args.score) && RowsAligned(args.ape) &&
          RowsAligned(args.state) && (!args.carry || RowsAligned(*args.carry));
 }
+
+// A store without rows has no pages for the kernel, whatever their size.
+int32_t PositiveInt(int64_t x) { return static_cast<int32_t>(std::max<int64_t>(x, 1)); }
 
 KvCompressKernelArgs KernelArgs(const KvCompressArgs& args, bool clusters) {
   const KvCompressShape shape = KvCompressShapeOf(args);
@@ -72,11 +81,12 @@ KvCompressKernelArgs KernelArgs(const KvCompressArgs& args, bool clusters) {
       .score_stride = static_cast<int32_t>(args.score.stride(0)),
       .ape_stride = static_cast<int32_t>(args.ape.stride(0)),
       .table_stride = static_cast<int32_t>(args.batch.page_table.stride(0)),
+      .ratio = CompressDivisor(ratio),
+      .page_rows = CompressDivisor(PositiveInt(args.store.dim(2))),
       .tokens = static_cast<int32_t>(args.kv.dim(0)),
       .sequences = static_cast<int32_t>(args.batch.kv_len.dim(0)),
       .max_pages = static_cast<int32_t>(args.batch.page_table.dim(1)),
       .slots = static_cast<int32_t>(args.state.dim(0)),
-      .ratio = ratio,
       .dim = dim,
       .pairs = static_cast<int32_t>(args.inv_freq.dim(0)),
       .norm_eps = args.norm_eps,
@@ -87,7 +97,7 @@ KvCompressKernelArgs KernelArgs(const KvCompressArgs& args, bool clusters) {
   out.carry = args.carry->as<float>();
   out.carry_page_stride = args.carry->stride(0);
   out.carry_block_stride = static_cast<int32_t>(args.carry->stride(2));
-  out.block_windows = static_cast<int32_t>(args.store.dim(2) / args.carry->dim(2));
+  out.block_windows = CompressDivisor(PositiveInt(args.store.dim(2) / args.carry->dim(2)));
   return out;
 }
 

@@ -74,13 +74,13 @@ template <bool kAligned>
 __device__ __forceinline__ void KeepCarry(const KvCompressKernelArgs& args,
                                           const CompressSequence& sequence, int window,
                                           const CompressThread& thread) {
-  if (!Overlaps(args) || (window + 1) % args.block_windows != 0) return;
-  const int begin = max(sequence.first, window * args.ratio);
-  const int end = min(sequence.end, (window + 1) * args.ratio);
+  if (!Overlaps(args) || args.block_windows.Remainder(window + 1) != 0) return;
+  const int begin = max(sequence.first, window * Ratio(args));
+  const int end = min(sequence.end, (window + 1) * Ratio(args));
   const LatentPlace place = PlaceOf(args, sequence, window);
   if (!place.IsIn(args.store)) return;
   CopyTokens<kAligned>(args.plan, thread, end - begin, [&](int k) {
-    const int position = begin + k, i = position - window * args.ratio;
+    const int position = begin + k, i = position - window * Ratio(args);
     return KeptToken(args, sequence.token_of_zero + position, i, thread.channel(),
                      CarryRow(args, place, i));
   });
@@ -92,12 +92,12 @@ __device__ __forceinline__ void KeepState(const KvCompressKernelArgs& args,
                                           const CompressSequence& sequence,
                                           const CompressThread& thread) {
   const int halves = Overlaps(args) ? 2 : 1;
-  const int unfinished = sequence.end / args.ratio;
-  const int begin = max(sequence.first, (unfinished - (halves - 1)) * args.ratio);
+  const int unfinished = args.ratio.Quotient(sequence.end);
+  const int begin = max(sequence.first, (unfinished - (halves - 1)) * Ratio(args));
   CopyTokens<kAligned>(args.plan, thread, (sequence.end - begin) * halves, [&](int k) {
     const int position = begin + (halves == 2 ? k / 2 : k);
     const int channel = thread.channel() + (halves == 2 ? k % 2 * args.dim : 0);
-    const int window = position / args.ratio, i = position - window * args.ratio;
+    const int window = args.ratio.Quotient(position), i = position - window * Ratio(args);
     return KeptToken(args, sequence.token_of_zero + position, i, channel,
                      StateRow(args, sequence, window, i));
   });
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
   const CompressShared shared(args.plan, sums, reinterpret_cast<float*>(memory));
   StartNextGridEarly();
   const CompressThread thread(args.plan);
-  const CompressUnit unit = FindUnit(args, static_cast<int>(blockIdx.x) / args.plan.slices);
+  const CompressUnit unit = FindUnit(args, static_cast<int>(blockIdx.x >> args.plan.slice_shift));
   MeetSlices(args.plan, sums);
   WaitForPriorGrid();
   StartNextGrid();
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
     KeepCarry<kAligned>(args, unit.sequence, entry, thread);
   }
   if (!unit.keeps) return;
-  KeepCarry<kAligned>(args, unit.sequence, unit.sequence.end / args.ratio, thread);
+  KeepCarry<kAligned>(args, unit.sequence, args.ratio.Quotient(unit.sequence.end), thread);
   __syncthreads();  // the state has been read
   KeepState<kAligned>(args, unit.sequence, thread);
 }
@@ -146,8 +146,9 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
 
 cudaError_t LaunchKvCompress(const KvCompressKernelArgs& args, cudaStream_t stream) {
   const KvCompressPlan& plan = args.plan;
-  const int64_t units = int64_t{args.sequences} +
-                        MaxInnerEntries(args.tokens, args.ratio, args.carry != nullptr ? 2 : 1);
+  const int64_t units =
+      int64_t{args.sequences} +
+      MaxInnerEntries(args.tokens, static_cast<int>(args.ratio.by), args.carry != nullptr ? 2 : 1);
   return Launch(args.aligned ? CompressWindows<true> : CompressWindows<false>,
                 {.grid = dim3(static_cast<unsigned>(units * plan.slices)),
                  .block = dim3(static_cast<unsigned>(plan.threads)),

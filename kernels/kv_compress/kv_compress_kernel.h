@@ -33,12 +33,13 @@ struct KvCompressKernelArgs {
   int32_t table_stride = 0;
   int64_t carry_page_stride = 0;
   int32_t carry_block_stride = 0;
-  int32_t block_windows = 0;  // windows of a block of tokens
+  CompressDivisor ratio;
+  CompressDivisor page_rows;
+  CompressDivisor block_windows;  // windows of a block of tokens
   int32_t tokens = 0;
   int32_t sequences = 0;
   int32_t max_pages = 0;
   int32_t slots = 0;
-  int32_t ratio = 0;
   int32_t dim = 0;
   int32_t pairs = 0;
   float norm_eps = 0;

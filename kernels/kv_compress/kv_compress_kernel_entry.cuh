@@ -31,7 +31,7 @@ struct CompressShared {
   float* maximum;
   float* sum;
   float* mixed;
-  float* row;  // [dim], for the Hadamard matrix
+  float* row;  // of the Hadamard matrix
 
   __device__ __forceinline__ CompressShared(const KvCompressPlan& plan, CompressSums& s,
                                             float* memory)
@@ -45,8 +45,8 @@ struct CompressShared {
     return plan.groups > 1 ? plan.groups * plan.width : 0;
   }
   static size_t Bytes(const KvCompressKernelArgs& args) {
-    return sizeof(float) *
-           static_cast<size_t>(3 * PartFloats(args.plan) + (args.hadamard_fp4 ? args.dim : 0));
+    const int row = args.hadamard_fp4 ? HadamardSharedFloats(args.dim) : 0;
+    return sizeof(float) * static_cast<size_t>(3 * PartFloats(args.plan) + row);
   }
 };
 
@@ -54,14 +54,15 @@ struct CompressShared {
 struct CompressThread {
   int rank;   // of the slice
   int first;  // channel of the slice
-  int lane;
   int group;  // none where it is not below plan.groups
+  int lane;
 
   __device__ __forceinline__ explicit CompressThread(const KvCompressPlan& plan)
-      : rank(static_cast<int>(blockIdx.x) % plan.slices),
+      : rank(static_cast<int>(blockIdx.x) & (plan.slices - 1)),
         first(rank * plan.width),
-        lane(static_cast<int>(threadIdx.x) % plan.lanes),
-        group(static_cast<int>(threadIdx.x) / plan.lanes) {}
+        group(static_cast<int>(threadIdx.x / static_cast<unsigned>(plan.lanes))) {
+    lane = static_cast<int>(threadIdx.x) - group * plan.lanes;
+  }
 
   __device__ __forceinline__ int channel() const { return first + 4 * lane; }
 };
@@ -116,13 +117,25 @@ __device__ __forceinline__ void LoadChunk(const KvCompressKernelArgs& args, cons
   }
 }
 
+// The same of a plain chunk, which nearly all are.
+template <bool kAligned>
+__device__ __forceinline__ void LoadPlainChunk(const KvCompressKernelArgs& args,
+                                               const TokenChunk& chunk, Floats<4>* kv,
+                                               Floats<4>* score) {
+#pragma unroll
+  for (int k = 0; k < kCompressChunk; ++k) {
+    kv[k] = LoadFour<kAligned>(chunk.kv + k * args.kv_stride);
+    score[k] = LoadFour<kAligned>(chunk.score + k * args.score_stride);
+  }
+}
+
 template <bool kAligned>
 __device__ __forceinline__ void AddApe(const KvCompressKernelArgs& args, const TokenChunk& chunk,
                                        Floats<4>* score) {
 #pragma unroll
   for (int k = 0; k < kCompressChunk; ++k) {
     if (k < chunk.kept || k >= chunk.count) continue;
-    const Floats<4> ape = LoadFour<kAligned>(chunk.ape + k * args.ape_stride);
+    const Floats<4> ape = LoadFour<kAligned>(args.ape + chunk.ape + k * args.ape_stride);
 #pragma unroll
     for (int i = 0; i < 4; ++i) score[k].v[i] = __fadd_rn(score[k].v[i], ape.v[i]);
   }
@@ -136,10 +149,14 @@ __device__ __forceinline__ void PoolChunks(const KvCompressKernelArgs& args,
   constexpr int kTokens = kCompressChunks * kCompressChunk;
   static_assert(kCompressChunks == 2);
   Floats<4> kv[kTokens], score[kTokens];
-  const TokenChunk low(args, entry, first, channel);
-  LoadChunk<kAligned>(args, low, kv, score);
-  const TokenChunk high(args, entry, first + 1, channel);
-  LoadChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
+  const TokenChunk low(args, entry, first, channel), high(args, entry, first + 1, channel);
+  if (low.plain() && high.plain()) {
+    LoadPlainChunk<kAligned>(args, low, kv, score);
+    LoadPlainChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
+  } else {
+    LoadChunk<kAligned>(args, low, kv, score);
+    LoadChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
+  }
   AddApe<kAligned>(args, low, score);
   AddApe<kAligned>(args, high, score + kCompressChunk);
 #pragma unroll
@@ -210,7 +227,7 @@ __device__ __forceinline__ Floats<4> Pooled(const KvCompressKernelArgs& args,
                                             const CompressThread& thread,
                                             const CompressShared& shared) {
   const KvCompressPlan& plan = args.plan;
-  const int chunks = (Overlaps(args) ? 2 : 1) * ChunksOfWindow(args.ratio);
+  const int chunks = (Overlaps(args) ? 2 : 1) * ChunksOfWindow(Ratio(args));
   SoftmaxPart part;
   if (thread.group < plan.groups) {
 #pragma unroll 1
@@ -277,7 +294,7 @@ __device__ __forceinline__ void FinishChannels(const KvCompressKernelArgs& args,
     const int pair = (channel + i - first_rotated) / 2;
     if (channel + i < first_rotated) continue;
     float sin, cos;
-    RotationOf(entry * args.ratio, args.inv_freq[pair], &sin, &cos);
+    RotationOf(entry * Ratio(args), args.inv_freq[pair], &sin, &cos);
     const float a = x->v[i], b = x->v[i + 1];
     x->v[i] = __fmaf_rn(a, cos, -__fmul_rn(b, sin));
     x->v[i + 1] = __fmaf_rn(b, cos, __fmul_rn(a, sin));
@@ -316,11 +333,7 @@ __device__ __forceinline__ void MakeEntry(const KvCompressKernelArgs& args,
   const bool in = thread.group == 0;
   if (in) FinishChannels(args, entry.index, thread.channel(), factor, &x);
   if (args.hadamard_fp4) {
-    float* const four = shared.row + 4 * thread.lane;
-    if (in) PutShared(four, x);
-    HadamardInShared(shared.row, args.dim, static_cast<int>(threadIdx.x),
-                     static_cast<int>(blockDim.x));
-    if (in) x = SharedFour(four);
+    HadamardOfFours(args.dim, static_cast<int>(threadIdx.x), shared.row, &x);
     RoundHadamardFp4(args.dim, &x);
   }
   if (static_cast<int>(threadIdx.x) / 32 * 32 >= args.plan.lanes) return;

@@ -12,10 +12,35 @@ inline constexpr int kCompressMaxSlices = 8;  // a cluster has no more everywher
 inline constexpr int kCompressChunk = 4;      // tokens of one window
 inline constexpr int kCompressChunks = 2;     // that a thread has in registers at a time
 
+// Quotients of counts by a number that the host knows: nvcc's division takes ten times as long.
+struct CompressDivisor {
+  uint32_t by = 1;
+  uint32_t factor = 0;
+  uint32_t shift = 31;
+
+  constexpr CompressDivisor() = default;
+  // REQUIRES: divisor > 0.
+  constexpr explicit CompressDivisor(int32_t divisor) : by(static_cast<uint32_t>(divisor)) {
+    // 2^shift / by, rounded up, of 32 bits. What n times that is too large by is less than n /
+    // 2^31, and with it less than one, of 1 / by: never the next quotient.
+    while ((uint64_t{1} << (shift - 31)) < by) ++shift;
+    factor = static_cast<uint32_t>(((uint64_t{1} << shift) + by - 1) / by);
+  }
+
+  // REQUIRES: 0 <= n.
+  constexpr int32_t Quotient(int32_t n) const {
+    return static_cast<int32_t>(uint64_t{static_cast<uint32_t>(n)} * factor >> shift);
+  }
+  constexpr int32_t Remainder(int32_t n) const {
+    return n - Quotient(n) * static_cast<int32_t>(by);
+  }
+};
+
 // Depends on the shape alone, and with it the order of all sums: a sequence's rows are the same
 // however it is cut into steps.
 struct KvCompressPlan {
-  int32_t slices = 1;  // blocks of a cluster, each with its channels of an entry
+  int32_t slices = 1;  // blocks of a cluster, a power of two, each with channels of an entry
+  int32_t slice_shift = 0;
   int32_t width = 0;   // channels of a slice
   int32_t lanes = 0;   // threads with four of them each
   int32_t groups = 0;  // of lanes, each with a part of the tokens
@@ -35,6 +60,7 @@ constexpr KvCompressPlan PlanKvCompress(int32_t ratio, int32_t windows, int32_t 
   if (sliced && ratio >= kLongWindow) {
     while (plan.slices < kCompressMaxSlices && dim % (2 * plan.slices * kSlice) == 0) {
       plan.slices *= 2;
+      ++plan.slice_shift;
     }
   }
   plan.width = dim / plan.slices;

@@ -10,6 +10,10 @@
 
 namespace millrace {
 
+__device__ __forceinline__ int Ratio(const KvCompressKernelArgs& args) {
+  return static_cast<int>(args.ratio.by);
+}
+
 __device__ __forceinline__ bool Overlaps(const KvCompressKernelArgs& args) {
   return args.carry != nullptr;
 }
@@ -70,8 +74,8 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
   for (int base = 0; base < args.sequences; base += 32) {
     CompressSequence sequence;
     if (base + lane < args.sequences) sequence = CompressSequence(args, base + lane);
-    const int begin = sequence.first / args.ratio + FirstEntries(args);
-    const int count = max(sequence.end / args.ratio - begin, 0);
+    const int begin = args.ratio.Quotient(sequence.first) + FirstEntries(args);
+    const int count = max(args.ratio.Quotient(sequence.end) - begin, 0);
     int end = count;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -93,15 +97,15 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
 __device__ __forceinline__ CompressUnit FindUnit(const KvCompressKernelArgs& args, int unit) {
   if (unit >= args.sequences) return FindInnerUnit(args, unit - args.sequences);
   const CompressSequence sequence(args, unit);
-  const int begin = sequence.first / args.ratio;
-  const int end = min(sequence.end / args.ratio, begin + FirstEntries(args));
+  const int begin = args.ratio.Quotient(sequence.first);
+  const int end = min(args.ratio.Quotient(sequence.end), begin + FirstEntries(args));
   return {sequence, begin, end, sequence.first < sequence.end};
 }
 
 // The row of an entry, and with it the page of its window; none past the page table.
 __device__ __forceinline__ LatentPlace PlaceOf(const KvCompressKernelArgs& args,
                                                const CompressSequence& sequence, int entry) {
-  const int page = entry / args.store.page_rows;
+  const int page = args.page_rows.Quotient(entry);
   if (page >= args.max_pages) return {};
   return {.page = args.page_table[int64_t{sequence.index} * args.table_stride + page],
           .row = entry - page * args.store.page_rows};
@@ -118,8 +122,8 @@ __device__ __forceinline__ KeptRow StateRow(const KvCompressKernelArgs& args,
                                             const CompressSequence& sequence, int window, int i) {
   const int halves = Overlaps(args) ? 2 : 1;
   const int projected = halves * args.dim;
-  const int rows = halves * args.ratio;
-  const int row = (window & (halves - 1)) * args.ratio + i;
+  const int rows = halves * Ratio(args);
+  const int row = (window & (halves - 1)) * Ratio(args) + i;
   float* const kv = args.state + int64_t{sequence.slot * rows + row} * (2 * projected);
   return {kv, kv + projected};
 }
@@ -128,7 +132,8 @@ __device__ __forceinline__ KeptRow StateRow(const KvCompressKernelArgs& args,
 __device__ __forceinline__ KeptRow CarryRow(const KvCompressKernelArgs& args, LatentPlace place,
                                             int i) {
   float* const kv = args.carry + place.page * args.carry_page_stride +
-                    place.row / args.block_windows * args.carry_block_stride + i * 2 * args.dim;
+                    args.block_windows.Quotient(place.row) * args.carry_block_stride +
+                    i * 2 * args.dim;
   return {kv, kv + args.dim};
 }
 
@@ -143,7 +148,7 @@ struct CompressEntry {
   __device__ __forceinline__ CompressEntry(const KvCompressKernelArgs& args,
                                            const CompressSequence& s, int entry)
       : sequence(s), index(entry) {
-    is_first_of_block = Overlaps(args) && entry % args.block_windows == 0;
+    is_first_of_block = Overlaps(args) && args.block_windows.Remainder(entry) == 0;
     if (is_first_of_block && entry > 0) carried = PlaceOf(args, s, entry - 1);
   }
 };
@@ -153,18 +158,18 @@ struct CompressEntry {
 struct TokenChunk {
   // The first `kept` tokens, in state or carry.
   const float* kept_kv = nullptr;
-  const float* kept_score = nullptr;
+  int kept_score = 0;  // from kept_kv on
   int kept_stride = 0;
   int kept = 0;
   // All, those of earlier steps too, were they in the step.
   const float* kv = nullptr;
   const float* score = nullptr;
-  const float* ape = nullptr;
+  int ape = 0;  // element of args.ape
   int count = 0;
 
   __device__ __forceinline__ TokenChunk(const KvCompressKernelArgs& args,
                                         const CompressEntry& entry, int chunk, int channel) {
-    const int chunks = ChunksOfWindow(args.ratio);
+    const int chunks = ChunksOfWindow(Ratio(args));
     const bool earlier = Overlaps(args) && chunk < chunks;
     if (Overlaps(args) && !earlier) {
       chunk -= chunks;
@@ -172,12 +177,12 @@ struct TokenChunk {
     }
     const int window = earlier ? entry.index - 1 : entry.index;
     const int first = chunk * kCompressChunk;
-    const int position = window * args.ratio + first;
-    count = window < 0 ? 0 : max(min(kCompressChunk, args.ratio - first), 0);
+    const int position = window * Ratio(args) + first;
+    count = window < 0 ? 0 : max(min(kCompressChunk, Ratio(args) - first), 0);
     const int t = entry.sequence.token_of_zero + position;
     kv = args.kv + int64_t{t} * args.kv_stride + channel;
     score = args.score + int64_t{t} * args.score_stride + channel;
-    ape = args.ape + int64_t{first} * args.ape_stride + channel;
+    ape = first * args.ape_stride + channel;
     kept = min(max(entry.sequence.first - position, 0), count);
     if (kept == 0) return;
     KeptRow row = StateRow(args, entry.sequence, window, first);
@@ -188,14 +193,17 @@ struct TokenChunk {
       if (!entry.carried.IsIn(args.store)) count = kept = 0;
     }
     kept_kv = row.kv + channel;
-    kept_score = row.score + channel;
+    kept_score = static_cast<int>(row.score - row.kv);
   }
+
+  // Whether all its tokens are there, and in the step.
+  __device__ __forceinline__ bool plain() const { return kept == 0 && count == kCompressChunk; }
 
   __device__ __forceinline__ const float* Kv(const KvCompressKernelArgs& args, int k) const {
     return k < kept ? kept_kv + k * kept_stride : kv + k * args.kv_stride;
   }
   __device__ __forceinline__ const float* Score(const KvCompressKernelArgs& args, int k) const {
-    return k < kept ? kept_score + k * kept_stride : score + k * args.score_stride;
+    return k < kept ? kept_kv + kept_score + k * kept_stride : score + k * args.score_stride;
   }
 };
 

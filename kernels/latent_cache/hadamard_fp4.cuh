@@ -11,18 +11,45 @@
 
 namespace millrace {
 
-// row <- row H, in shared memory, by a block of `threads`, of which this is `thread`. Begins and
-// ends with a barrier of the block. REQUIRES: dim is a power of two.
-__device__ __forceinline__ void HadamardInShared(float* row, int dim, int thread, int threads) {
-  __syncthreads();
-  for (int half = 1; half < dim; half *= 2) {
-    for (int i = thread; i < dim / 2; i += threads) {
-      const int j = (i & ~(half - 1)) * 2 + (i & (half - 1));
-      const float a = row[j], b = row[j + half];
-      row[j] = __fadd_rn(a, b);
-      row[j + half] = __fsub_rn(a, b);
+// The channels of a row that a warp of HadamardOfFours has.
+inline constexpr int kHadamardWarp = 128;
+
+// Floats of shared memory that HadamardOfFours needs.
+__host__ __device__ constexpr int HadamardSharedFloats(int dim) {
+  return dim > kHadamardWarp ? dim : 0;
+}
+
+// row <- row H, by a whole block, whose first dim / 4 threads have four neighbouring channels each,
+// in order; the others' are not looked at. REQUIRES: dim is a power of two of at least 8.
+__device__ __forceinline__ void HadamardOfFours(int dim, int thread, float* shared, Floats<4>* x) {
+  const auto butterfly = [](float& a, float& b) {
+    const float sum = __fadd_rn(a, b), difference = __fsub_rn(a, b);
+    a = sum, b = difference;
+  };
+  butterfly(x->v[0], x->v[1]);
+  butterfly(x->v[2], x->v[3]);
+  butterfly(x->v[0], x->v[2]);
+  butterfly(x->v[1], x->v[3]);
+  for (int d = 1; d < kHadamardWarp / 4 && d < dim / 4; d *= 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float other = __shfl_xor_sync(0xffffffffu, x->v[i], d);
+      x->v[i] = (thread & d) == 0 ? __fadd_rn(x->v[i], other) : __fsub_rn(other, x->v[i]);
     }
+  }
+  const bool in = thread < dim / 4;
+  for (int d = kHadamardWarp / 4; d < dim / 4; d *= 2) {
+    float4* const fours = reinterpret_cast<float4*>(shared);
     __syncthreads();
+    if (in) fours[thread] = make_float4(x->v[0], x->v[1], x->v[2], x->v[3]);
+    __syncthreads();
+    if (!in) continue;
+    const float4 v = fours[thread ^ d];
+    const Floats<4> other = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x->v[i] = (thread & d) == 0 ? __fadd_rn(x->v[i], other.v[i]) : __fsub_rn(other.v[i], x->v[i]);
+    }
   }
 }
 

@@ -16,7 +16,7 @@ inline LatentStoreArgs LatentStoreArgsOf(const TensorView& store, int64_t dim) {
       store.dtype == DType::kF32 ? LatentRowType::kF32 : LatentRowType::kBf16;
   return {.data = store.data,
           .page_stride = store.stride(0),
-          .pages = static_cast<int32_t>(store.dim(0)),
+          .pages = static_cast<int32_t>(store.dim(2) == 0 ? 0 : store.dim(0)),
           .page_rows = static_cast<int32_t>(store.dim(2)),
           .dim = static_cast<int32_t>(dim),
           .type = fp8 ? LatentRowType::kFp8 : floats,
