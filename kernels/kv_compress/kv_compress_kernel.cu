@@ -127,14 +127,16 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
   StartNextGridEarly();
   const CompressThread thread(args.plan);
   const CompressUnit unit = FindUnit(args, static_cast<int>(blockIdx.x >> args.plan.slice_shift));
+  CompressEntry entry(args, unit.sequence, unit.begin);
+  if (unit.keeps && unit.begin < unit.end) PrefetchEntry(args, entry, thread);
   MeetSlices(args.plan, sums);
   WaitForPriorGrid();
   StartNextGrid();
 #pragma unroll 1
-  for (int entry = unit.begin; entry < unit.end; ++entry) {
-    MakeEntry<kAligned>(args, CompressEntry(args, unit.sequence, entry), thread, shared,
-                        entry - unit.begin);
-    KeepCarry<kAligned>(args, unit.sequence, entry, thread);
+  for (int turn = 0; turn < unit.end - unit.begin; ++turn) {
+    if (turn > 0) entry = CompressEntry(args, unit.sequence, unit.begin + turn);
+    MakeEntry<kAligned>(args, entry, thread, shared, turn);
+    KeepCarry<kAligned>(args, unit.sequence, entry.index, thread);
   }
   if (!unit.keeps) return;
   KeepCarry<kAligned>(args, unit.sequence, args.ratio.Quotient(unit.sequence.end), thread);
@@ -147,8 +149,7 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
 cudaError_t LaunchKvCompress(const KvCompressKernelArgs& args, cudaStream_t stream) {
   const KvCompressPlan& plan = args.plan;
   const int64_t units =
-      int64_t{args.sequences} +
-      MaxInnerEntries(args.tokens, static_cast<int>(args.ratio.by), args.carry != nullptr ? 2 : 1);
+      int64_t{args.sequences} + MaxInnerEntries(args.tokens, static_cast<int32_t>(args.ratio.by));
   return Launch(args.aligned ? CompressWindows<true> : CompressWindows<false>,
                 {.grid = dim3(static_cast<unsigned>(units * plan.slices)),
                  .block = dim3(static_cast<unsigned>(plan.threads)),

@@ -67,6 +67,10 @@ struct CompressThread {
   __device__ __forceinline__ int channel() const { return first + 4 * lane; }
 };
 
+__device__ __forceinline__ void PrefetchToL2(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
 // Four neighbouring floats, by loads that stay where they stand.
 template <bool kAligned>
 __device__ __forceinline__ Floats<4> LoadFour(const float* from) {
@@ -129,15 +133,22 @@ __device__ __forceinline__ void LoadPlainChunk(const KvCompressKernelArgs& args,
   }
 }
 
+// Adds what the scores of a chunk lack, all of it in flight at once.
 template <bool kAligned>
 __device__ __forceinline__ void AddApe(const KvCompressKernelArgs& args, const TokenChunk& chunk,
                                        Floats<4>* score) {
+  Floats<4> ape[kCompressChunk];
+#pragma unroll
+  for (int k = 0; k < kCompressChunk; ++k) {
+    ape[k] = {};
+    const bool lacks = k >= chunk.kept && k < chunk.count;
+    if (lacks) ape[k] = LoadFour<kAligned>(args.ape + chunk.ape + k * args.ape_stride);
+  }
 #pragma unroll
   for (int k = 0; k < kCompressChunk; ++k) {
     if (k < chunk.kept || k >= chunk.count) continue;
-    const Floats<4> ape = LoadFour<kAligned>(args.ape + chunk.ape + k * args.ape_stride);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) score[k].v[i] = __fadd_rn(score[k].v[i], ape.v[i]);
+    for (int i = 0; i < 4; ++i) score[k].v[i] = __fadd_rn(score[k].v[i], ape[k].v[i]);
   }
 }
 
@@ -316,18 +327,41 @@ __device__ __forceinline__ void StoreRowChannels(const LatentStoreArgs& store, L
   }
 }
 
+// Into L2, of what this thread needs first: its part of the weights and of the state, which may
+// come from afar. Needs no wait, for a prefetch reads nothing.
+__device__ __forceinline__ void PrefetchEntry(const KvCompressKernelArgs& args,
+                                              const CompressEntry& entry,
+                                              const CompressThread& thread) {
+  if (thread.group >= args.plan.groups) return;
+#pragma unroll
+  for (int c = 0; c < kCompressChunks; ++c) {
+    const TokenChunk chunk(args, entry, kCompressChunks * thread.group + c, thread.channel());
+    for (int k = 0; k < chunk.kept; ++k) {
+      PrefetchToL2(chunk.Kv(args, k));
+      PrefetchToL2(chunk.Score(args, k));
+    }
+    for (int k = chunk.kept; k < chunk.count; ++k) {
+      PrefetchToL2(args.ape + chunk.ape + k * args.ape_stride);
+    }
+  }
+  if (thread.group > 0) return;
+  const int bytes = args.weight_bf16 ? 2 : 4;
+  PrefetchToL2(static_cast<const char*>(args.norm_weight) + thread.channel() * bytes);
+  const int rotated = thread.channel() - (args.dim - 2 * args.pairs);
+  if (rotated >= 0) PrefetchToL2(args.inv_freq + rotated / 2);
+}
+
 // `turn`: which of the unit's entries.
 template <bool kAligned>
 __device__ __forceinline__ void MakeEntry(const KvCompressKernelArgs& args,
                                           const CompressEntry& entry, const CompressThread& thread,
                                           const CompressShared& shared, int turn) {
-  const LatentPlace place = PlaceOf(args, entry.sequence, entry.index);
   Floats<4> x = Pooled<kAligned>(args, entry, thread, shared);
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) squares = __fmaf_rn(x.v[i], x.v[i], squares);
   const float sum = EntrySum(squares, thread, args.plan.slices, shared.sums, turn);
-  if (!place.IsIn(args.store)) return;
+  if (!entry.place.IsIn(args.store)) return;
   const float mean = __fdiv_rn(sum, static_cast<float>(args.dim));
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, args.norm_eps)));
   const bool in = thread.group == 0;
@@ -337,7 +371,7 @@ __device__ __forceinline__ void MakeEntry(const KvCompressKernelArgs& args,
     RoundHadamardFp4(args.dim, &x);
   }
   if (static_cast<int>(threadIdx.x) / 32 * 32 >= args.plan.lanes) return;
-  StoreRowChannels(args.store, place, thread.channel(), x, in);
+  StoreRowChannels(args.store, entry.place, thread.channel(), x, in);
 }
 
 }  // namespace millrace

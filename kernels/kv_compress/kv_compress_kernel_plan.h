@@ -72,11 +72,9 @@ constexpr KvCompressPlan PlanKvCompress(int32_t ratio, int32_t windows, int32_t 
   return plan;
 }
 
-// The entries beyond the first ones of their sequences that a step can complete at most.
-constexpr int32_t MaxInnerEntries(int32_t tokens, int32_t ratio, int32_t first_entries) {
-  const int32_t inner = (tokens - 1) / ratio - (first_entries - 1);
-  return inner > 0 ? inner : 0;
-}
+// The entries that need no state which a step of so many tokens can complete at most: all tokens of
+// their own windows are in it.
+constexpr int32_t MaxInnerEntries(int32_t tokens, int32_t ratio) { return tokens / ratio; }
 
 }  // namespace millrace
 

@@ -7,6 +7,7 @@
 
 #include "kernels/kv_compress/kv_compress_kernel.h"
 #include "kernels/latent_cache/latent_store.cuh"
+#include "kernels/ptx/load.cuh"
 
 namespace millrace {
 
@@ -16,6 +17,13 @@ __device__ __forceinline__ int Ratio(const KvCompressKernelArgs& args) {
 
 __device__ __forceinline__ bool Overlaps(const KvCompressKernelArgs& args) {
   return args.carry != nullptr;
+}
+
+// What the host wrote, by a load that stays where it stands: all of a sequence's at once.
+__device__ __forceinline__ int LoadCount(const int32_t* from) {
+  uint32_t word;
+  LoadStreamWords<1>(from, &word);
+  return static_cast<int>(word);
 }
 
 // The part of a sequence that the step brings: positions [first, end). Empty for padding.
@@ -28,9 +36,10 @@ struct CompressSequence {
 
   CompressSequence() = default;
   __device__ __forceinline__ CompressSequence(const KvCompressKernelArgs& args, int b) : index(b) {
-    const int begin_token = args.q_start[b], end_token = args.q_start[b + 1];
-    const int length = args.kv_len[b];
-    slot = args.state_slots[b];
+    const int begin_token = LoadCount(args.q_start + b);
+    const int end_token = LoadCount(args.q_start + b + 1);
+    const int length = LoadCount(args.kv_len + b);
+    slot = LoadCount(args.state_slots + b);
     const bool some = begin_token >= 0 && begin_token < end_token && end_token <= args.tokens &&
                       length >= end_token - begin_token && slot >= 0 && slot < args.slots;
     if (!some) return;
@@ -52,9 +61,9 @@ struct CompressSequence {
   }
 };
 
-// Entries [begin, end) of a sequence. A sequence's first unit has the entries that need tokens of
-// earlier steps, and then keeps, for no other block reads what that overwrites. Each further entry
-// is a unit, whose tokens are all in the step.
+// Entries [begin, end) of a sequence. A sequence's first unit has those that need its state, at
+// most two, and then keeps, for no other block reads what that overwrites. Each further entry is a
+// unit.
 struct CompressUnit {
   CompressSequence sequence;
   int32_t begin = 0;
@@ -62,9 +71,15 @@ struct CompressUnit {
   bool keeps = false;
 };
 
-// The entries of a sequence that may need tokens of earlier steps.
-__device__ __forceinline__ int FirstEntries(const KvCompressKernelArgs& args) {
-  return Overlaps(args) ? 2 : 1;
+// The first entry of a sequence in the step that needs nothing of its state: with overlap an entry
+// needs the window before, which for the first of a block is in the carry.
+__device__ __forceinline__ int FirstInnerEntry(const KvCompressKernelArgs& args,
+                                               const CompressSequence& sequence) {
+  const int entry = args.ratio.Quotient(sequence.first);
+  const bool begins = entry * Ratio(args) == sequence.first;
+  if (!Overlaps(args)) return begins ? entry : entry + 1;
+  if (!begins) return entry + 2;
+  return args.block_windows.Remainder(entry) == 0 ? entry : entry + 1;
 }
 
 // The inner entry `index` of the step. Whole warps, each for itself.
@@ -74,7 +89,7 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
   for (int base = 0; base < args.sequences; base += 32) {
     CompressSequence sequence;
     if (base + lane < args.sequences) sequence = CompressSequence(args, base + lane);
-    const int begin = args.ratio.Quotient(sequence.first) + FirstEntries(args);
+    const int begin = FirstInnerEntry(args, sequence);
     const int count = max(args.ratio.Quotient(sequence.end) - begin, 0);
     int end = count;
 #pragma unroll
@@ -98,7 +113,7 @@ __device__ __forceinline__ CompressUnit FindUnit(const KvCompressKernelArgs& arg
   if (unit >= args.sequences) return FindInnerUnit(args, unit - args.sequences);
   const CompressSequence sequence(args, unit);
   const int begin = args.ratio.Quotient(sequence.first);
-  const int end = min(args.ratio.Quotient(sequence.end), begin + FirstEntries(args));
+  const int end = min(args.ratio.Quotient(sequence.end), FirstInnerEntry(args, sequence));
   return {sequence, begin, end, sequence.first < sequence.end};
 }
 
@@ -137,17 +152,18 @@ __device__ __forceinline__ KeptRow CarryRow(const KvCompressKernelArgs& args, La
   return {kv, kv + args.dim};
 }
 
-// An entry of a sequence, and where what it needs of the block before is kept: none where it is not
-// the first of its block.
+// An entry of a sequence, where it goes, and where what it needs of the block before is kept: none
+// where it is not the first of its block.
 struct CompressEntry {
-  const CompressSequence& sequence;
+  CompressSequence sequence;
   int index;
+  LatentPlace place;
   bool is_first_of_block;
   LatentPlace carried;
 
   __device__ __forceinline__ CompressEntry(const KvCompressKernelArgs& args,
                                            const CompressSequence& s, int entry)
-      : sequence(s), index(entry) {
+      : sequence(s), index(entry), place(PlaceOf(args, s, entry)) {
     is_first_of_block = Overlaps(args) && args.block_windows.Remainder(entry) == 0;
     if (is_first_of_block && entry > 0) carried = PlaceOf(args, s, entry - 1);
   }
