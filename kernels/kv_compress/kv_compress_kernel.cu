@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
 #pragma unroll 1
   for (int turn = 0; turn < unit.end - unit.begin; ++turn) {
     if (turn > 0) entry = CompressEntry(args, unit.sequence, unit.begin + turn);
-    MakeEntry<kAligned>(args, entry, thread, shared, turn);
+    MakeEntry<kAligned>(args, entry, thread, shared, turn % 2);
     KeepCarry<kAligned>(args, unit.sequence, entry.index, thread);
   }
   if (!unit.keeps) return;
@@ -148,10 +148,8 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
 
 cudaError_t LaunchKvCompress(const KvCompressKernelArgs& args, cudaStream_t stream) {
   const KvCompressPlan& plan = args.plan;
-  const int64_t units =
-      int64_t{args.sequences} + MaxInnerEntries(args.tokens, static_cast<int32_t>(args.ratio.by));
   return Launch(args.aligned ? CompressWindows<true> : CompressWindows<false>,
-                {.grid = dim3(static_cast<unsigned>(units * plan.slices)),
+                {.grid = dim3(static_cast<unsigned>(args.units * plan.slices)),
                  .block = dim3(static_cast<unsigned>(plan.threads)),
                  .shared_bytes = CompressShared::Bytes(args),
                  .cluster = plan.slices},

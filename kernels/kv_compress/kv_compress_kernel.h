@@ -34,8 +34,10 @@ struct KvCompressKernelArgs {
   int64_t carry_page_stride = 0;
   int32_t carry_block_stride = 0;
   CompressDivisor ratio;
+  CompressDivisor run;  // inner entries of a unit
   CompressDivisor page_rows;
   CompressDivisor block_windows;  // windows of a block of tokens
+  int32_t units = 0;
   int32_t tokens = 0;
   int32_t sequences = 0;
   int32_t max_pages = 0;

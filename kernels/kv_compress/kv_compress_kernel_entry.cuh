@@ -17,7 +17,8 @@
 
 namespace millrace {
 
-// Sums of squares, for the two entries that a unit has at most: of warps, and of slices.
+// Sums of squares, of every other entry of the unit: of warps, and of slices (whose units have at
+// most two).
 struct CompressSums {
   float warps[2][kCompressThreads / 32];
   alignas(16) float4 slices[2][kCompressMaxSlices];
@@ -273,7 +274,7 @@ __device__ __forceinline__ float SliceSum(float x, const CompressThread& thread,
   return x;
 }
 
-// The sum over the block and its slices. `turn`: which of the unit's entries.
+// The sum over the block and its slices. `turn`: which of the unit's entries, modulo 2.
 __device__ __forceinline__ float EntrySum(float x, const CompressThread& thread, int slices,
                                           CompressSums& sums, int turn) {
 #pragma unroll
@@ -351,7 +352,7 @@ __device__ __forceinline__ void PrefetchEntry(const KvCompressKernelArgs& args,
   if (rotated >= 0) PrefetchToL2(args.inv_freq + rotated / 2);
 }
 
-// `turn`: which of the unit's entries.
+// `turn`: which of the unit's entries, modulo 2.
 template <bool kAligned>
 __device__ __forceinline__ void MakeEntry(const KvCompressKernelArgs& args,
                                           const CompressEntry& entry, const CompressThread& thread,

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-inline constexpr int kCompressThreads = 256;  // of a block, at most
+inline constexpr int kCompressThreads = 256;   // of a block, at most
+inline constexpr int kCompressResident = 512;  // threads of a multiprocessor
 inline constexpr int kCompressMaxDim = 1024;
 inline constexpr int kCompressMaxSlices = 8;  // a cluster has no more everywhere
 inline constexpr int kCompressChunk = 4;      // tokens of one window
@@ -72,9 +73,31 @@ constexpr KvCompressPlan PlanKvCompress(int32_t ratio, int32_t windows, int32_t 
   return plan;
 }
 
-// The entries that need no state which a step of so many tokens can complete at most: all tokens of
-// their own windows are in it.
-constexpr int32_t MaxInnerEntries(int32_t tokens, int32_t ratio) { return tokens / ratio; }
+// Units of a step of so many tokens. A unit has a run of a sequence's entries that need no state:
+// of many, so that all blocks are in place at once and find their sequence but once. Slices, whose
+// barriers serve once an entry, have one.
+struct KvCompressUnits {
+  int32_t run = 1;
+  int32_t count = 0;
+};
+
+constexpr KvCompressUnits PlanKvCompressUnits(const KvCompressPlan& plan, int32_t sequences,
+                                              int32_t tokens, int32_t ratio,
+                                              int32_t multiprocessors) {
+  constexpr int32_t kMostRun = 8;
+  // What 128 registers a thread leave room for.
+  const int32_t resident = multiprocessors * (kCompressResident / plan.threads);
+  const int32_t inner = tokens / ratio;  // at most: all tokens of their windows are in the step
+  KvCompressUnits units;
+  if (plan.slices == 1) {
+    units.run = (inner + resident - 1) / resident;
+    units.run = units.run < 1 ? 1 : units.run > kMostRun ? kMostRun : units.run;
+  }
+  // Every sequence may end in a part of a run.
+  const int32_t parts = inner / units.run + (units.run > 1 ? sequences : 0);
+  units.count = sequences + (parts < inner ? parts : inner);
+  return units;
+}
 
 }  // namespace millrace
 

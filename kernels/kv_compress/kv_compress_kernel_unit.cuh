@@ -15,6 +15,10 @@ __device__ __forceinline__ int Ratio(const KvCompressKernelArgs& args) {
   return static_cast<int>(args.ratio.by);
 }
 
+__device__ __forceinline__ int Run(const KvCompressKernelArgs& args) {
+  return static_cast<int>(args.run.by);
+}
+
 __device__ __forceinline__ bool Overlaps(const KvCompressKernelArgs& args) {
   return args.carry != nullptr;
 }
@@ -82,7 +86,7 @@ __device__ __forceinline__ int FirstInnerEntry(const KvCompressKernelArgs& args,
   return args.block_windows.Remainder(entry) == 0 ? entry : entry + 1;
 }
 
-// The inner entry `index` of the step. Whole warps, each for itself.
+// The run `index` of the step's inner entries. Whole warps, each for itself.
 __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs& args, int index) {
   constexpr uint32_t kAll = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -90,7 +94,8 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
     CompressSequence sequence;
     if (base + lane < args.sequences) sequence = CompressSequence(args, base + lane);
     const int begin = FirstInnerEntry(args, sequence);
-    const int count = max(args.ratio.Quotient(sequence.end) - begin, 0);
+    const int entries_end = args.ratio.Quotient(sequence.end);
+    const int count = args.run.Quotient(max(entries_end - begin, 0) + Run(args) - 1);
     int end = count;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -100,8 +105,9 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
     const uint32_t here = __ballot_sync(kAll, index < end && index >= end - count);
     if (here != 0) {
       const int owner = __ffs(static_cast<int>(here)) - 1;
-      const int entry = __shfl_sync(kAll, begin + index - (end - count), owner);
-      return {sequence.OfLane(owner), entry, entry + 1, false};
+      const int entry = __shfl_sync(kAll, begin + (index - (end - count)) * Run(args), owner);
+      return {sequence.OfLane(owner), entry,
+              min(entry + Run(args), __shfl_sync(kAll, entries_end, owner)), false};
     }
     index -= __shfl_sync(kAll, end, 31);
   }

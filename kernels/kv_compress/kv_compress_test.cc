@@ -88,6 +88,17 @@ TEST_P(KvCompressTest, MatchesTheFormulas) {
   }
 }
 
+// More entries than an H200 has in hand at once: its blocks make several each.
+TEST_P(KvCompressTest, ManyEntries) {
+  for (const KvCompressCase& c : {KvCompressCase{4, 8, 2, 64, 1}, KvCompressCase{1, 8, 1, 64, 0}}) {
+    SCOPED_TRACE(NameOf(c));
+    World world(device(), c, {c.ratio * 2250 + 1, 3, c.ratio * 2251});
+    const TestRows before = LatentStoreRows(world.store);
+    RunWhole(world);
+    ExpectRows(world, before);
+  }
+}
+
 TEST_P(KvCompressTest, HowASequenceIsCutChangesNothing) {
   for (const KvCompressCase& c : kKvCompressCases) {
     const std::vector<int64_t> lengths = {2 * c.page_tokens + c.ratio + 1, c.page_tokens - 1,
