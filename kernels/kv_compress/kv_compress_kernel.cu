@@ -126,9 +126,9 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
   const CompressShared shared(args.plan, sums, reinterpret_cast<float*>(memory));
   StartNextGridEarly();
   const CompressThread thread(args.plan);
-  const CompressUnit unit = FindUnit(args, static_cast<int>(blockIdx.x >> args.plan.slice_shift));
+  const CompressUnit unit = FindUnit(args);
   CompressEntry entry(args, unit.sequence, unit.begin);
-  if (unit.keeps && unit.begin < unit.end) PrefetchEntry(args, entry, thread);
+  if (Keeps(args) && unit.begin < unit.end) PrefetchEntry(args, entry, thread);
   MeetSlices(args.plan, sums);
   WaitForPriorGrid();
   StartNextGrid();
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kCompressThreads, 2)
     MakeEntry<kAligned>(args, entry, thread, shared, turn % 2);
     KeepCarry<kAligned>(args, unit.sequence, entry.index, thread);
   }
-  if (!unit.keeps) return;
+  if (!Keeps(args)) return;
   KeepCarry<kAligned>(args, unit.sequence, args.ratio.Quotient(unit.sequence.end), thread);
   __syncthreads();  // the state has been read
   KeepState<kAligned>(args, unit.sequence, thread);

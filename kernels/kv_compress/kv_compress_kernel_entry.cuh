@@ -108,10 +108,18 @@ __device__ __forceinline__ float WeightOf(float x, float origin) {
   return Exp2(__fmul_rn(__fsub_rn(x, origin), kLog2E));
 }
 
-// The projections of a chunk, minus infinity the scores past its end.
+// The projections of a chunk, minus infinity the scores past its end. Nearly all chunks are plain.
 template <bool kAligned>
 __device__ __forceinline__ void LoadChunk(const KvCompressKernelArgs& args, const TokenChunk& chunk,
                                           Floats<4>* kv, Floats<4>* score) {
+  if (chunk.plain()) {
+#pragma unroll
+    for (int k = 0; k < kCompressChunk; ++k) {
+      kv[k] = LoadFour<kAligned>(chunk.kv + k * args.kv_stride);
+      score[k] = LoadFour<kAligned>(chunk.score + k * args.score_stride);
+    }
+    return;
+  }
 #pragma unroll
   for (int k = 0; k < kCompressChunk; ++k) {
     kv[k] = {};
@@ -119,18 +127,6 @@ __device__ __forceinline__ void LoadChunk(const KvCompressKernelArgs& args, cons
     if (k >= chunk.count) continue;
     kv[k] = LoadFour<kAligned>(chunk.Kv(args, k));
     score[k] = LoadFour<kAligned>(chunk.Score(args, k));
-  }
-}
-
-// The same of a plain chunk, which nearly all are.
-template <bool kAligned>
-__device__ __forceinline__ void LoadPlainChunk(const KvCompressKernelArgs& args,
-                                               const TokenChunk& chunk, Floats<4>* kv,
-                                               Floats<4>* score) {
-#pragma unroll
-  for (int k = 0; k < kCompressChunk; ++k) {
-    kv[k] = LoadFour<kAligned>(chunk.kv + k * args.kv_stride);
-    score[k] = LoadFour<kAligned>(chunk.score + k * args.score_stride);
   }
 }
 
@@ -162,13 +158,8 @@ __device__ __forceinline__ void PoolChunks(const KvCompressKernelArgs& args,
   static_assert(kCompressChunks == 2);
   Floats<4> kv[kTokens], score[kTokens];
   const TokenChunk low(args, entry, first, channel), high(args, entry, first + 1, channel);
-  if (low.plain() && high.plain()) {
-    LoadPlainChunk<kAligned>(args, low, kv, score);
-    LoadPlainChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
-  } else {
-    LoadChunk<kAligned>(args, low, kv, score);
-    LoadChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
-  }
+  LoadChunk<kAligned>(args, low, kv, score);
+  LoadChunk<kAligned>(args, high, kv + kCompressChunk, score + kCompressChunk);
   AddApe<kAligned>(args, low, score);
   AddApe<kAligned>(args, high, score + kCompressChunk);
 #pragma unroll
@@ -211,6 +202,7 @@ __device__ __forceinline__ void MergeGroups(const KvCompressPlan& plan,
   __syncthreads();
   if (thread.group > 0) return;
   Floats<4> maximum = part->maximum, origin;
+#pragma unroll 2
   for (int g = 1; g < plan.groups; ++g) {
     const Floats<4> x = SharedFour(shared.maximum + g * plan.width + 4 * thread.lane);
 #pragma unroll
@@ -219,6 +211,7 @@ __device__ __forceinline__ void MergeGroups(const KvCompressPlan& plan,
 #pragma unroll
   for (int i = 0; i < 4; ++i) origin.v[i] = OriginOf(maximum.v[i]);
   *part = SoftmaxPart();
+#pragma unroll 2
   for (int g = 0; g < plan.groups; ++g) {
     const int at = g * plan.width + 4 * thread.lane;
     const Floats<4> m = SharedFour(shared.maximum + at), s = SharedFour(shared.sum + at),
@@ -268,6 +261,7 @@ __device__ __forceinline__ float SliceSum(float x, const CompressThread& thread,
     }
     Wait(&sums.slices_here[turn], 0);
     x = 0;
+#pragma unroll 1
     for (int s = 0; s < slices; ++s) x = __fadd_rn(x, sums.slices[turn][s].x);
   }
 #endif
@@ -282,6 +276,7 @@ __device__ __forceinline__ float EntrySum(float x, const CompressThread& thread,
   if (threadIdx.x % 32 == 0) sums.warps[turn][threadIdx.x / 32] = x;
   __syncthreads();
   x = 0;
+#pragma unroll 1
   for (int w = 0; w < static_cast<int>(blockDim.x / 32); ++w) {
     x = __fadd_rn(x, sums.warps[turn][w]);
   }
@@ -334,13 +329,15 @@ __device__ __forceinline__ void PrefetchEntry(const KvCompressKernelArgs& args,
                                               const CompressEntry& entry,
                                               const CompressThread& thread) {
   if (thread.group >= args.plan.groups) return;
-#pragma unroll
+#pragma unroll 1
   for (int c = 0; c < kCompressChunks; ++c) {
     const TokenChunk chunk(args, entry, kCompressChunks * thread.group + c, thread.channel());
+#pragma unroll 1
     for (int k = 0; k < chunk.kept; ++k) {
       PrefetchToL2(chunk.Kv(args, k));
       PrefetchToL2(chunk.Score(args, k));
     }
+#pragma unroll 1
     for (int k = chunk.kept; k < chunk.count; ++k) {
       PrefetchToL2(args.ape + chunk.ape + k * args.ape_stride);
     }

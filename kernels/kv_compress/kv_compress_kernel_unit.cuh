@@ -44,8 +44,9 @@ struct CompressSequence {
     const int end_token = LoadCount(args.q_start + b + 1);
     const int length = LoadCount(args.kv_len + b);
     slot = LoadCount(args.state_slots + b);
-    const bool some = begin_token >= 0 && begin_token < end_token && end_token <= args.tokens &&
-                      length >= end_token - begin_token && slot >= 0 && slot < args.slots;
+    // Without branches, so that no load waits for another.
+    const bool some = (begin_token >= 0) & (begin_token < end_token) & (end_token <= args.tokens) &
+                      (length >= end_token - begin_token) & (slot >= 0) & (slot < args.slots);
     if (!some) return;
     end = length;
     first = length - (end_token - begin_token);
@@ -72,8 +73,16 @@ struct CompressUnit {
   CompressSequence sequence;
   int32_t begin = 0;
   int32_t end = 0;
-  bool keeps = false;
 };
+
+__device__ __forceinline__ int UnitOfBlock(const KvCompressKernelArgs& args) {
+  return static_cast<int>(blockIdx.x >> args.plan.slice_shift);
+}
+
+// Whether the unit is the first one of a sequence, as units [0, sequences) are.
+__device__ __forceinline__ bool Keeps(const KvCompressKernelArgs& args) {
+  return UnitOfBlock(args) < args.sequences;
+}
 
 // The first entry of a sequence in the step that needs nothing of its state: with overlap an entry
 // needs the window before, which for the first of a block is in the carry.
@@ -107,20 +116,20 @@ __device__ __forceinline__ CompressUnit FindInnerUnit(const KvCompressKernelArgs
       const int owner = __ffs(static_cast<int>(here)) - 1;
       const int entry = __shfl_sync(kAll, begin + (index - (end - count)) * Run(args), owner);
       return {sequence.OfLane(owner), entry,
-              min(entry + Run(args), __shfl_sync(kAll, entries_end, owner)), false};
+              min(entry + Run(args), __shfl_sync(kAll, entries_end, owner))};
     }
     index -= __shfl_sync(kAll, end, 31);
   }
   return {};
 }
 
-// Units [0, sequences) are the first ones of their sequences.
-__device__ __forceinline__ CompressUnit FindUnit(const KvCompressKernelArgs& args, int unit) {
-  if (unit >= args.sequences) return FindInnerUnit(args, unit - args.sequences);
+__device__ __forceinline__ CompressUnit FindUnit(const KvCompressKernelArgs& args) {
+  const int unit = UnitOfBlock(args);
+  if (!Keeps(args)) return FindInnerUnit(args, unit - args.sequences);
   const CompressSequence sequence(args, unit);
   const int begin = args.ratio.Quotient(sequence.first);
   const int end = min(args.ratio.Quotient(sequence.end), FirstInnerEntry(args, sequence));
-  return {sequence, begin, end, sequence.first < sequence.end};
+  return {sequence, begin, end};
 }
 
 // The row of an entry, and with it the page of its window; none past the page table.
