@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<LatentAttentionArgs> kLatentAttention = {
-    .op = "LatentAttention", .cpu = LatentAttentionCpu, .cuda = nullptr};
+    .op = "LatentAttention", .cpu = LatentAttentionCpu, .cuda = LatentAttentionCuda};
 
 // Besides the store itself, which CheckLatentStore covers.
 void CheckCompressed(ShapeChecker& checker, const LatentAttentionArgs& args) {

@@ -1,4 +1,4 @@
-// Shapes of the test.
+// Shapes of the test and the benchmark.
 #ifndef KERNELS_LATENT_ATTENTION_LATENT_ATTENTION_CASES_H_
 #define KERNELS_LATENT_ATTENTION_LATENT_ATTENTION_CASES_H_
 
@@ -22,7 +22,11 @@ inline constexpr LatentAttentionCase kLatentAttentionCases[] = {
     {64, 512, 128, 128, 128, 0, DType::kF32, DType::kU8},
     {16, 512, 128, 128, 0, 0, DType::kBF16, DType::kU8, 8},
     {32, 512, 128, 256, 4, 16, DType::kBF16, DType::kBF16},
-    {4, 64, 16, 128, 4, 4},  // the tiny model
+    {64, 512, 128, 128, 4, 24, DType::kBF16, DType::kU8, 8},
+    {70, 512, 21, 128, 128, 0, DType::kBF16, DType::kU8},
+    {5, 512, 90, 64, 1, 70, DType::kBF16, DType::kBF16, 8},
+    {9, 512, 21, 64, 4, 5, DType::kBF16, DType::kU8, 1},  // heads on any two bytes
+    {4, 64, 16, 128, 4, 4},                               // the tiny model
     {4, 64, 16, 128, 128, 0},
     {2, 64, 16, 128},
     {1, 16, 1, 4},
@@ -43,6 +47,12 @@ inline constexpr LatentAttentionServed kLatentAttentionServed[] = {
     {"window_decode", 1, 4096, 1, 0, 0},     {"csa_decode", 1, 4096, 1, 4, 512},
     {"csa_decode_8", 8, 4096, 1, 4, 512},    {"hca_decode_128k", 1, 131071, 1, 128, 0},
     {"csa_prefill_64", 1, 2048, 64, 4, 512},
+};
+
+inline constexpr LatentAttentionServed kLatentAttentionServedOnGpu[] = {
+    {"window_decode_32", 32, 4096, 1, 0, 0},     {"csa_decode_32", 32, 4096, 1, 4, 512},
+    {"csa_decode_128", 128, 4096, 1, 4, 512},    {"window_prefill_2048", 1, 2048, 2048, 0, 0},
+    {"csa_prefill_2048", 1, 2048, 2048, 4, 512}, {"hca_prefill_2048", 1, 2048, 2048, 128, 0},
 };
 
 }  // namespace millrace

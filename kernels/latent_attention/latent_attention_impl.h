@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status LatentAttentionCpu(const OpContext& ctx, const LatentAttentionArgs& args);
+absl::Status LatentAttentionCuda(const OpContext& ctx, const LatentAttentionArgs& args);
 
 }  // namespace millrace
 
