@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<IndexSelectArgs> kIndexSelect = {
-    .op = "IndexSelect", .cpu = IndexSelectCpu, .cuda = nullptr};
+    .op = "IndexSelect", .cpu = IndexSelectCpu, .cuda = IndexSelectCuda};
 
 }  // namespace
 
@@ -31,6 +31,12 @@ absl::Status IndexSelect(const OpContext& ctx, const IndexSelectArgs& args) {
   RETURN_IF_ERROR(checker.status());
   if (args.selected.empty()) return absl::OkStatus();
   return RunOnDevice(kIndexSelect, ctx, args);
+}
+
+int64_t IndexSelectWorkspaceBytes(Device& device, int64_t heads, int64_t dim, int64_t max_entries) {
+  return device.type() == DeviceType::kCpu
+             ? IndexSelectCpuWorkspaceBytes(device, heads, dim, max_entries)
+             : IndexSelectCudaWorkspaceBytes(heads, dim, max_entries);
 }
 
 }  // namespace millrace

@@ -207,8 +207,8 @@ absl::Status IndexSelectCpu(const OpContext& ctx, const IndexSelectArgs& args) {
   return absl::OkStatus();
 }
 
-int64_t IndexSelectWorkspaceBytes(Device& device, int64_t heads, int64_t dim, int64_t max_entries) {
-  if (device.type() != DeviceType::kCpu) return 0;
+int64_t IndexSelectCpuWorkspaceBytes(Device& device, int64_t heads, int64_t dim,
+                                     int64_t max_entries) {
   const IndexScratch sizes(heads, dim, max_entries);
   return ScratchBytes(device.thread_pool()->threads(), sizes) + 256;  // which Take rounds up
 }

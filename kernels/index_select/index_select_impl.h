@@ -7,6 +7,11 @@
 namespace millrace {
 
 absl::Status IndexSelectCpu(const OpContext& ctx, const IndexSelectArgs& args);
+absl::Status IndexSelectCuda(const OpContext& ctx, const IndexSelectArgs& args);
+
+int64_t IndexSelectCpuWorkspaceBytes(Device& device, int64_t heads, int64_t dim,
+                                     int64_t max_entries);
+int64_t IndexSelectCudaWorkspaceBytes(int64_t heads, int64_t dim, int64_t max_entries);
 
 }  // namespace millrace
 

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/core/status.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/index_select/index_select_impl.h"
+#include "kernels/index_select/index_select_kernel.h"
+
+namespace millrace {
+namespace {
+
+// Callers may count entries without the end of the last page.
+constexpr int64_t kEntryStep = 1024;
+// Workspace that a chunk of tokens may take, as far as one token takes no more.
+constexpr int64_t kChunkBytes = int64_t{32} << 20;
+constexpr int64_t kChunkTokens = 1024;
+// Blocks that keep every multiprocessor of a large GPU busy to the end.
+constexpr int64_t kBlocks = 1024;
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How a call divides its workspace.
+struct Chunks {
+  int64_t queries;  // floats of a token
+  int64_t entries;  // of a token
+  int64_t tokens;   // at most
+
+  constexpr Chunks(int64_t heads, int64_t dim, int64_t max_entries)
+      : queries(heads * (dim + 1)),
+        entries(CeilDiv(std::max<int64_t>(max_entries, 1), kEntryStep) * kEntryStep),
+        tokens(std::clamp<int64_t>(kChunkBytes / TokenBytes(), 1, kChunkTokens)) {}
+
+  constexpr int64_t TokenBytes() const { return 4 * (queries + entries); }
+};
+static_assert(Chunks(64, 128, 262144).tokens == 31);
+static_assert(Chunks(64, 128, 1024).tokens == 903);
+static_assert(Chunks(1, 1, int64_t{1} << 27).tokens == 1);
+
+absl::Status CheckSizes(const IndexSelectArgs& args) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 4;
+  for (int64_t size :
+       {args.q.dim(0), args.q.dim(1), args.q.dim(2), args.keys.dim(0), args.keys.dim(2),
+        args.batch.kv_len.dim(0), args.batch.page_table.dim(1) * args.keys.dim(2), args.ratio,
+        args.selected.dim(1)}) {
+    if (size > kMax)
+      return absl::UnimplementedError("IndexSelect: a size of more than 2^29 on cuda");
+  }
+  return absl::OkStatus();
+}
+
+IndexSelectKernelArgs KernelArgs(const IndexSelectArgs& args, const Chunks& chunks, void* scratch) {
+  const auto as_int = [](int64_t x) { return static_cast<int32_t>(x); };
+  float* const queries = static_cast<float*>(scratch);
+  const int64_t room = std::min(args.q.dim(0), chunks.tokens);
+  return {.q = args.q.data,
+          .weights = args.weights.data,
+          .keys = args.keys.data,
+          .q_start = args.batch.q_start.as<const int32_t>(),
+          .kv_len = args.batch.kv_len.as<const int32_t>(),
+          .page_table = args.batch.page_table.as<const int32_t>(),
+          .selected = args.selected.as<int32_t>(),
+          .queries = queries + room * chunks.entries,
+          .orders = static_cast<uint32_t*>(scratch),
+          .q_token_stride = args.q.stride(0),
+          .q_head_stride = args.q.stride(1),
+          .weights_stride = args.weights.stride(0),
+          .page_stride = args.keys.stride(0),
+          .key_stride = args.keys.stride(2),
+          .table_stride = args.batch.page_table.stride(0),
+          .selected_stride = args.selected.stride(0),
+          .sequences = as_int(args.batch.kv_len.dim(0)),
+          .pages = as_int(args.keys.dim(0)),
+          .page_entries = as_int(args.keys.dim(2)),
+          .entry_room = as_int(args.batch.page_table.dim(1) * args.keys.dim(2)),
+          .heads = as_int(args.q.dim(1)),
+          .dim = as_int(args.q.dim(2)),
+          .chosen = as_int(args.selected.dim(1)),
+          .ratio = as_int(args.ratio),
+          .scale = args.scale,
+          .q_bf16 = args.q.dtype == DType::kBF16,
+          .weights_bf16 = args.weights.dtype == DType::kBF16,
+          .keys_bf16 = args.keys.dtype == DType::kBF16,
+          .hadamard_fp4 = args.hadamard_fp4};
+}
+
+absl::Status RunChunk(const IndexSelectKernelArgs& args, cudaStream_t stream) {
+  RETURN_IF_ERROR(CudaStatus(LaunchIndexQueries(args, stream), "IndexSelect: queries"));
+  RETURN_IF_ERROR(CudaStatus(LaunchIndexScores(args, stream), "IndexSelect: scores"));
+  return CudaStatus(LaunchIndexTop(args, stream), "IndexSelect: top");
+}
+
+}  // namespace
+
+absl::Status IndexSelectCuda(const OpContext& ctx, const IndexSelectArgs& args) {
+  RETURN_IF_ERROR(CheckSizes(args));
+  if (args.batch.kv_len.dim(0) == 0) return absl::OkStatus();
+  const Chunks chunks(args.q.dim(1), args.q.dim(2),
+                      args.batch.page_table.dim(1) * args.keys.dim(2));
+  const int64_t tokens = args.q.dim(0);
+  WorkspaceScope workspace(ctx.workspace);
+  ASSIGN_OR_RETURN(void* const scratch,
+                   workspace.Take(std::min(tokens, chunks.tokens) * chunks.TokenBytes()));
+  IndexSelectKernelArgs kernel_args = KernelArgs(args, chunks, scratch);
+  for (int64_t t = 0; t < tokens; t += chunks.tokens) {
+    const int64_t count = std::min(tokens - t, chunks.tokens);
+    const int64_t tiles = std::max<int64_t>(CeilDiv(kernel_args.entry_room, kIndexTile), 1);
+    kernel_args.first_token = static_cast<int32_t>(t);
+    kernel_args.tokens = static_cast<int32_t>(count);
+    kernel_args.runs = static_cast<int32_t>(std::min(tiles, CeilDiv(kBlocks, count)));
+    RETURN_IF_ERROR(RunChunk(kernel_args, ToCuda(ctx.stream)));
+  }
+  return absl::OkStatus();
+}
+
+int64_t IndexSelectCudaWorkspaceBytes(int64_t heads, int64_t dim, int64_t max_entries) {
+  const Chunks chunks(heads, dim, max_entries);
+  return chunks.tokens * chunks.TokenBytes() + 256;  // which Take rounds up
+}
+
+}  // namespace millrace

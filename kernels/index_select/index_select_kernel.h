@@ -1,0 +1,64 @@
+// What the .cu files and index_select_cuda.cc both see.
+#ifndef KERNELS_INDEX_SELECT_INDEX_SELECT_KERNEL_H_
+#define KERNELS_INDEX_SELECT_INDEX_SELECT_KERNEL_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace millrace {
+
+// Entries that a block of the plain kernel scores at once.
+inline constexpr int32_t kIndexTile = 64;
+
+// Tokens [first_token, first_token + tokens) of a step: as many as the workspace has room for.
+// Strides in elements. Lengths and pages that are out of range count as none.
+struct IndexSelectKernelArgs {
+  const void* q = nullptr;
+  const void* weights = nullptr;
+  const void* keys = nullptr;
+  const int32_t* q_start = nullptr;
+  const int32_t* kv_len = nullptr;
+  const int32_t* page_table = nullptr;
+  int32_t* selected = nullptr;
+  // Workspace. Of each token its queries and behind them its weights, scaled: heads * (dim + 1).
+  float* queries = nullptr;
+  // [tokens][entry_room]: scores as integers of the same order (OrderOf in index_select_kernel.cuh).
+  uint32_t* orders = nullptr;
+  int64_t q_token_stride = 0;
+  int64_t q_head_stride = 0;
+  int64_t weights_stride = 0;
+  int64_t page_stride = 0;
+  int64_t key_stride = 0;
+  int64_t table_stride = 0;
+  int64_t selected_stride = 0;
+  int32_t first_token = 0;
+  int32_t tokens = 0;
+  int32_t sequences = 0;
+  int32_t pages = 0;
+  int32_t page_entries = 0;
+  int32_t entry_room = 0;  // entries of the longest page table
+  int32_t heads = 0;
+  int32_t dim = 0;
+  int32_t chosen = 0;
+  int32_t ratio = 0;
+  int32_t runs = 0;  // blocks over the entries of a token
+  float scale = 0;
+  bool q_bf16 = false;
+  bool weights_bf16 = false;
+  bool keys_bf16 = false;
+  bool hadamard_fp4 = false;
+};
+static_assert(std::is_trivially_copyable_v<IndexSelectKernelArgs>);
+
+// Fills `queries`.
+cudaError_t LaunchIndexQueries(const IndexSelectKernelArgs& args, cudaStream_t stream);
+// Fills `orders` from `queries`, for tokens that see more than they may choose.
+cudaError_t LaunchIndexScores(const IndexSelectKernelArgs& args, cudaStream_t stream);
+// Fills `selected` from `orders`.
+cudaError_t LaunchIndexTop(const IndexSelectKernelArgs& args, cudaStream_t stream);
+
+}  // namespace millrace
+
+#endif  // KERNELS_INDEX_SELECT_INDEX_SELECT_KERNEL_H_
