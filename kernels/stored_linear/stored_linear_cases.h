@@ -52,9 +52,8 @@ inline constexpr StoredLinearCase kStoredLinearServedFlash[] = {
     {1, 4096, 1024}, {8, 4096, 1024}, {1, 8192, 4096},  {8, 8192, 4096},  {16, 8192, 4096},
 };
 
-// More tiles than the fast path of a GPU has blocks, of 1, 8 and 16 warps with FP8.
-inline constexpr StoredLinearCase kStoredLinearTallCases[] = {
-    {9, 128, 9000}, {2, 1024, 4400}, {2, 2048, 4400, 0, 3}};
+// More tiles than the fast path of a GPU has blocks: of one warp and of 16.
+inline constexpr StoredLinearCase kStoredLinearTallCases[] = {{9, 128, 8400}, {1, 2048, 2200}};
 
 // Such that a GPU's fast path has them: all that a block, a warp or a tile may be short of.
 inline constexpr StoredLinearCase kStoredLinearTileCases[] = {
