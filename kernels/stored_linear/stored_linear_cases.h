@@ -48,8 +48,9 @@ inline constexpr StoredLinearCase kStoredLinearServed[] = {
 
 // Flash's: q_a and kv fused, q_b, o_a of one group, o_b, a compressor's; tokens of a decode.
 inline constexpr StoredLinearCase kStoredLinearServedFlash[] = {
-    {1, 4096, 1536}, {8, 4096, 1536}, {16, 4096, 1536}, {1, 1024, 32768}, {8, 1024, 32768},
-    {1, 4096, 1024}, {8, 4096, 1024}, {1, 8192, 4096},  {8, 8192, 4096},  {16, 8192, 4096},
+    {1, 4096, 1536},  {2, 4096, 1536},  {4, 4096, 1536},  {8, 4096, 1536},  {16, 4096, 1536},
+    {1, 1024, 32768}, {4, 1024, 32768}, {8, 1024, 32768}, {1, 4096, 1024},  {8, 4096, 1024},
+    {1, 8192, 4096},  {4, 8192, 4096},  {8, 8192, 4096},  {16, 8192, 4096},
 };
 
 // More tiles than the fast path of a GPU has blocks: of one warp and of 16.
