@@ -54,7 +54,8 @@ inline constexpr StoredLinearCase kStoredLinearServedFlash[] = {
 };
 
 // More tiles than the fast path of a GPU has blocks: of one warp and of 16.
-inline constexpr StoredLinearCase kStoredLinearTallCases[] = {{9, 128, 8400}, {1, 2048, 2200}};
+inline constexpr StoredLinearCase kStoredLinearTallCases[] = {
+    {6, 128, 8400}, {9, 128, 8400}, {1, 2048, 2200}};
 
 // Such that a GPU's fast path has them: all that a block, a warp or a tile may be short of.
 inline constexpr StoredLinearCase kStoredLinearTileCases[] = {

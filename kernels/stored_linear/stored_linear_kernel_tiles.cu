@@ -36,6 +36,13 @@ constexpr int kPrepareWarps = 8;
 constexpr int kOwnTokens = 4;
 constexpr int64_t kMostOwnBytes = 96 * 1024;
 
+// Tokens of a block, and who prepared them.
+enum class Mode : uint8_t {
+  kOwn,      // FP8: up to kOwnTokens, by the block
+  kEight,    // bf16 as they are, or by a kernel ahead
+  kSixteen,  // likewise
+};
+
 struct TilesArgs {
   StoredLinearKernelArgs call;
   const uint8_t* x = nullptr;  // codes or bf16
@@ -112,7 +119,7 @@ __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-template <bool kFp8, int kTiles, bool kWide>
+template <bool kFp8, int kTiles, Mode kMode>
 class Multiplier {
  public:
   // `own`: memory of the block for codes and scales.
@@ -189,7 +196,9 @@ class Multiplier {
         low = scales_[Own(piece, Token(0))];
       } else {
         low = LoadInPlace(args_.scales + int64_t{Token(0)} * groups + piece);
-        high = LoadInPlace(args_.scales + int64_t{Token(8)} * groups + piece);
+        if constexpr (kWide) {
+          high = LoadInPlace(args_.scales + int64_t{Token(8)} * groups + piece);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
@@ -234,7 +243,7 @@ class Multiplier {
   }
 
  private:
-  static constexpr bool kOwn = kFp8 && !kWide;
+  static constexpr bool kOwn = kMode == Mode::kOwn, kWide = kMode == Mode::kSixteen;
 
   // Number of a token's piece among those that the block rounded.
   __device__ __forceinline__ int Own(int piece, int token) const {
@@ -292,7 +301,7 @@ class Multiplier {
   float* const scales_;
 };
 
-template <bool kFp8, int kTiles, bool kWide>
+template <bool kFp8, int kTiles, Mode kMode>
 __global__ void __launch_bounds__(32 * kMostWarps)
     TilesKernel(const __grid_constant__ TilesArgs args) {
   constexpr int kStages = kTiles == 1 ? 4 : 3;
@@ -305,7 +314,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const int64_t tiles = (m.rows + kTiles * kTileRows - 1) / (kTiles * kTileRows);
   const int first = static_cast<int>(tiles * blockIdx.x / gridDim.x);
   const int end = static_cast<int>(tiles * (blockIdx.x + 1) / gridDim.x);
-  const Multiplier<kFp8, kTiles, kWide> multiplier(args, own);
+  const Multiplier<kFp8, kTiles, kMode> multiplier(args, own);
   Stage<kTiles> stages[kStages];
   Place at = {first, warp}, ahead = at;
 #pragma unroll
@@ -315,7 +324,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   }
   WaitForPriorGrid();
   StartNextGrid();
-  if constexpr (kFp8 && !kWide) multiplier.RoundOwn(warp, warps, pieces);
+  if constexpr (kMode == Mode::kOwn) multiplier.RoundOwn(warp, warps, pieces);
   float sums[kTiles][4] = {};
   // Whether there was a piece left.
   const auto step = [&](Stage<kTiles>& stage) {
@@ -343,9 +352,17 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   }
 }
 
-template <bool kFp8, int kTiles>
-constexpr void (*kKernels[2])(TilesArgs) = {TilesKernel<kFp8, kTiles, false>,
-                                            TilesKernel<kFp8, kTiles, true>};
+using Kernel = void (*)(TilesArgs);
+
+template <int kTiles>
+Kernel Choose(bool fp8, Mode mode) {
+  if (mode == Mode::kOwn) return TilesKernel<true, kTiles, Mode::kOwn>;
+  if (mode == Mode::kEight) {
+    return fp8 ? TilesKernel<true, kTiles, Mode::kEight> : TilesKernel<false, kTiles, Mode::kEight>;
+  }
+  return fp8 ? TilesKernel<true, kTiles, Mode::kSixteen>
+             : TilesKernel<false, kTiles, Mode::kSixteen>;
+}
 
 cudaError_t Prepare(TilesArgs& args, cudaStream_t stream) {
   StoredLinearKernelArgs& call = args.call;
@@ -397,9 +414,10 @@ cudaError_t LaunchStoredLinearTiles(const StoredLinearKernelArgs& call, int mult
   };
   const int tiles = turns(1) < turns(2) ? 1 : 2;
   const int all = (call.weight.rows + tiles * kTileRows - 1) / (tiles * kTileRows);
-  const bool wide = fp8 ? !own : call.tokens > kTileTokens / 2;
-  const auto kernel = fp8 ? (tiles == 1 ? kKernels<true, 1> : kKernels<true, 2>)[wide]
-                          : (tiles == 1 ? kKernels<false, 1> : kKernels<false, 2>)[wide];
+  const Mode mode = own                              ? Mode::kOwn
+                    : call.tokens <= kTileTokens / 2 ? Mode::kEight
+                                                     : Mode::kSixteen;
+  const Kernel kernel = tiles == 1 ? Choose<1>(fp8, mode) : Choose<2>(fp8, mode);
   return Launch(kernel,
                 {.grid = dim3(static_cast<unsigned>(std::min(all, room)),
                               static_cast<unsigned>((call.tokens + kTileTokens - 1) / kTileTokens)),
