@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<AddArgs> kRows = {.op = "Add", .cpu = AddCpu, .cuda = nullptr};
+constexpr OpTable<AddArgs> kRows = {.op = "Add", .cpu = AddCpu, .cuda = AddCuda};
 
 }  // namespace
 

@@ -15,7 +15,7 @@ void Store(float value, float& out) { out = value; }
 void Store(float value, BFloat16& out) { out = ToBFloat16(value); }
 
 template <typename A, typename B, typename Y>
-void AddRows(const AddArgs& args, int64_t begin, int64_t end) {
+void AddTokens(const AddArgs& args, int64_t begin, int64_t end) {
   const int64_t width = args.y.dim(1);
   for (int64_t t = begin; t < end; ++t) {
     const A* a = args.a.as<A>() + t * args.a.stride(0);
@@ -29,10 +29,10 @@ using Body = void (*)(const AddArgs&, int64_t, int64_t);
 
 // By whether a, b and y are bf16.
 constexpr Body kBodies[2][2][2] = {
-    {{AddRows<float, float, float>, AddRows<float, float, BFloat16>},
-     {AddRows<float, BFloat16, float>, AddRows<float, BFloat16, BFloat16>}},
-    {{AddRows<BFloat16, float, float>, AddRows<BFloat16, float, BFloat16>},
-     {AddRows<BFloat16, BFloat16, float>, AddRows<BFloat16, BFloat16, BFloat16>}},
+    {{AddTokens<float, float, float>, AddTokens<float, float, BFloat16>},
+     {AddTokens<float, BFloat16, float>, AddTokens<float, BFloat16, BFloat16>}},
+    {{AddTokens<BFloat16, float, float>, AddTokens<BFloat16, float, BFloat16>},
+     {AddTokens<BFloat16, BFloat16, float>, AddTokens<BFloat16, BFloat16, BFloat16>}},
 };
 
 }  // namespace

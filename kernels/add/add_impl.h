@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status AddCpu(const OpContext& ctx, const AddArgs& args);
+absl::Status AddCuda(const OpContext& ctx, const AddArgs& args);
 
 }  // namespace millrace
 

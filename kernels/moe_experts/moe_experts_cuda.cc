@@ -16,41 +16,6 @@ constexpr int64_t kWorkspaceUnit = 256;
 
 int64_t ChunkTokens(int64_t chosen) { return std::min(kMaxTokens, kMoeMostChoices / chosen); }
 
-MoeFormat FormatOf(StoredFormat format) {
-  switch (format) {
-    case StoredFormat::kF32:
-      return MoeFormat::kF32;
-    case StoredFormat::kBF16:
-      return MoeFormat::kBF16;
-    case StoredFormat::kFp8:
-      return MoeFormat::kFp8;
-    case StoredFormat::kMxFp4:
-      return MoeFormat::kMxFp4;
-    case StoredFormat::kNvFp4:
-      return MoeFormat::kNvFp4;
-  }
-  return MoeFormat::kF32;
-}
-
-MoeMatrices MatricesOf(const StoredMatrix& m) {
-  MoeMatrices out = {.values = m.values.data,
-                     .count = static_cast<int32_t>(m.count),
-                     .rows = static_cast<int32_t>(m.rows),
-                     .cols = static_cast<int32_t>(m.cols),
-                     .tile_row = m.tile_row,
-                     .tile_col = m.tile_col,
-                     .format = FormatOf(m.format),
-                     .divides = m.divide_by_factor};
-  if (IsQuantised(m.format)) {
-    out.scales = m.scales.data;
-    out.scale_rows = static_cast<int32_t>(m.scales.dim(1));
-    out.scale_cols = static_cast<int32_t>(m.scales.dim(2));
-    out.f32_scales = m.scales.dtype == DType::kF32;
-  }
-  if (m.format == StoredFormat::kNvFp4) out.factors = m.factors.as<float>();
-  return out;
-}
-
 // Where things of a chunk lie in the workspace; null: how much there is.
 class Memory {
  public:
@@ -94,9 +59,9 @@ MoeKernelArgs KernelArgs(const MoeExpertsArgs& args) {
           .x_bf16 = args.x.dtype == DType::kBF16,
           .rounds = args.rounding == ActivationRounding::kFp8Per128,
           .limit = args.limit,
-          .gate = MatricesOf(args.gate),
-          .up = MatricesOf(args.up),
-          .down = MatricesOf(args.down),
+          .gate = StoredMatrixArgsOf(args.gate),
+          .up = StoredMatrixArgsOf(args.up),
+          .down = StoredMatrixArgsOf(args.down),
           .y = args.y.as<float>(),
           .y_stride = args.y.stride(0)};
 }

@@ -7,21 +7,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/stored_matrix/stored_matrix_args.h"
+
 namespace millrace {
-
-enum class MoeFormat : uint8_t { kF32, kBF16, kFp8, kMxFp4, kNvFp4 };
-
-// A StoredMatrix of one matrix an expert.
-struct MoeMatrices {
-  const void* values = nullptr;
-  const void* scales = nullptr;
-  const float* factors = nullptr;
-  int32_t count = 0, rows = 0, cols = 0;
-  int32_t tile_row = 0, tile_col = 0;      // kFp8
-  int32_t scale_rows = 0, scale_cols = 0;  // of a matrix
-  MoeFormat format = MoeFormat::kF32;
-  bool f32_scales = false, divides = false;
-};
 
 // Choices of one expert, which lie one behind the other.
 inline constexpr int kMoeItemChoices = 8;  // at most
@@ -51,7 +39,7 @@ struct MoeKernelArgs {
   bool x_bf16 = false;
   bool rounds = false;  // activations as ActivationRounding::kFp8Per128 says
   float limit = 0;
-  MoeMatrices gate, up, down;
+  StoredMatrixArgs gate, up, down;  // one matrix an expert
   MoePlan plan;
   float* prepared = nullptr;  // [tokens, D]; for the plain kernels
   float* hidden = nullptr;    // [choices, I] in the plan's order
@@ -81,8 +69,8 @@ cudaError_t LaunchMoeCombine(const MoeKernelArgs& args, cudaStream_t stream);
 // row.
 inline constexpr int kMoeFp4Piece = 256, kMoeFp4Warps = 16, kMoeFp4Pieces = 2 * kMoeFp4Warps;
 
-inline bool CoversMoeFp4(const MoeMatrices& m) {
-  return m.format == MoeFormat::kNvFp4 && m.cols % kMoeFp4Piece == 0 &&
+inline bool CoversMoeFp4(const StoredMatrixArgs& m) {
+  return m.format == StoredFormat::kNvFp4 && m.cols % kMoeFp4Piece == 0 &&
          m.cols / kMoeFp4Piece <= kMoeFp4Pieces && m.rows % 16 == 0 &&
          reinterpret_cast<uintptr_t>(m.values) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(m.scales) % 16 == 0;

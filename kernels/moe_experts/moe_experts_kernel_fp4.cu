@@ -54,7 +54,7 @@ cudaError_t MakeMap(EncodeTiled encode, const Box& b, CUtensorMap& map) {
 }
 
 // Of one matrix an expert; `rows`: of a box.
-cudaError_t MakeMaps(EncodeTiled encode, const MoeMatrices& m, const Layout& layout, int rows,
+cudaError_t MakeMaps(EncodeTiled encode, const StoredMatrixArgs& m, const Layout& layout, int rows,
                      Maps& maps, int at) {
   const auto stack = static_cast<cuuint64_t>(int64_t{m.count} * m.rows);
   const auto row = static_cast<cuuint64_t>(m.cols);
@@ -84,7 +84,7 @@ cudaError_t LaunchFp4(const MoeKernelArgs& args, int multiprocessors, cudaStream
   EncodeTiled encode = nullptr;
   cudaError_t error = FindEncoder(encode);
   if (error != cudaSuccess) return error;
-  const MoeMatrices& first = kGateUp ? args.gate : args.down;
+  const StoredMatrixArgs& first = kGateUp ? args.gate : args.down;
   const Layout layout = LayoutOf<kGateUp>(first.cols);
   const int box_rows = kGateUp ? layout.rows / 2 : layout.rows;
   Maps maps = {};

@@ -28,6 +28,7 @@
 #include "kernels/ptx/pdl.cuh"
 #include "kernels/ptx/registers.cuh"
 #include "kernels/ptx/tma.cuh"
+#include "kernels/stored_matrix/stored_value.cuh"
 
 namespace millrace::moe_fp4 {
 
@@ -104,11 +105,11 @@ __device__ __forceinline__ Floats<8> LoadEight(const void* row, bool bf16, int i
 // Rounds the lane's 64 inputs of a token's row and keeps the codes; the scale of the piece's two
 // groups of 128 is the larger one's, of which the other's is a power of two. All lanes take part.
 __device__ __forceinline__ float TakePiece(const void* row, bool bf16, TokenPiece& to) {
-  float amax = kMoeSmallestAmax;
+  float amax = kSmallestActivationAmax;
 #pragma unroll
   for (int i = 0; i < 8; ++i) amax = fmaxf(amax, Amax(LoadEight(row, bf16, i)));
   amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, 1));
-  const float mine = MoeScaleOf(amax), inverse = InverseOf(mine);
+  const float mine = ActivationScaleOf(amax), inverse = InverseOf(mine);
   const float scale = fmaxf(mine, __shfl_xor_sync(0xffffffffu, mine, 2));
   const uint32_t half = __half_as_ushort(__float2half_rn(mine * InverseOf(scale)));
   const uint32_t part = half | half << 16;
@@ -370,7 +371,7 @@ class Finisher {
 
  private:
   __device__ __forceinline__ void TakeItem(const MoeItem& item) {
-    const auto factor = [&](const MoeMatrices& m) {
+    const auto factor = [&](const StoredMatrixArgs& m) {
       const float stored = m.factors[item.expert];
       return kWidenedScale * (m.divides ? 1 / stored : stored);
     };

@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<StoredLinearArgs> kStoredLinear = {.op = "StoredLinear", .cpu = StoredLinearCpu};
+constexpr OpTable<StoredLinearArgs> kStoredLinear = {
+    .op = "StoredLinear", .cpu = StoredLinearCpu, .cuda = StoredLinearCuda};
 
 }  // namespace
 
@@ -27,7 +28,7 @@ absl::Status StoredLinear(const OpContext& ctx, const StoredLinearArgs& args) {
 }
 
 int64_t StoredLinearWorkspaceBytes(Device& device, int64_t max_inputs) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() != DeviceType::kCpu) return StoredLinearCudaWorkspaceBytes(max_inputs);
   return StoredLinearCpuWorkspaceBytes(device.thread_pool()->threads(), max_inputs);
 }
 

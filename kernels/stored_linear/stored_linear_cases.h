@@ -46,6 +46,23 @@ inline constexpr StoredLinearCase kStoredLinearServed[] = {
     {256, 4096, 2048},
 };
 
+// Flash's: q_a and kv fused, q_b, o_a of one group, o_b, a compressor's; tokens of a decode.
+inline constexpr StoredLinearCase kStoredLinearServedFlash[] = {
+    {1, 4096, 1536},  {2, 4096, 1536},  {4, 4096, 1536},  {8, 4096, 1536},  {16, 4096, 1536},
+    {1, 1024, 32768}, {4, 1024, 32768}, {8, 1024, 32768}, {1, 4096, 1024},  {8, 4096, 1024},
+    {1, 8192, 4096},  {4, 8192, 4096},  {8, 8192, 4096},  {16, 8192, 4096},
+};
+
+// More tiles than the fast path of a GPU has blocks: of one warp and of 16.
+inline constexpr StoredLinearCase kStoredLinearTallCases[] = {
+    {6, 128, 8400}, {9, 128, 8400}, {1, 2048, 2200}};
+
+// Such that a GPU's fast path has them: all that a block, a warp or a tile may be short of.
+inline constexpr StoredLinearCase kStoredLinearTileCases[] = {
+    {1, 128, 1},    {2, 128, 9, 1},        {8, 1024, 40, 3},       {9, 256, 17},
+    {3, 2176, 300}, {17, 2560, 131, 1, 5}, {33, 4096, 24, 0, 127},
+};
+
 }  // namespace millrace
 
 #endif  // KERNELS_STORED_LINEAR_STORED_LINEAR_CASES_H_

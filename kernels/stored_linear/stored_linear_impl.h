@@ -11,6 +11,9 @@ namespace millrace {
 absl::Status StoredLinearCpu(const OpContext& ctx, const StoredLinearArgs& args);
 int64_t StoredLinearCpuWorkspaceBytes(int threads, int64_t max_inputs);
 
+absl::Status StoredLinearCuda(const OpContext& ctx, const StoredLinearArgs& args);
+int64_t StoredLinearCudaWorkspaceBytes(int64_t max_inputs);
+
 }  // namespace millrace
 
 #endif  // KERNELS_STORED_LINEAR_STORED_LINEAR_IMPL_H_

@@ -82,7 +82,39 @@ Values Rounded(Values x, int64_t width) {
 
 class StoredLinearTest : public OpTest {
  protected:
-  void Check(const StoredLinearCase& c, const StoredKind& kind, DType x_type, DType y_type) {
+  void CheckIndependence(const StoredKind& kind, int64_t inputs, ActivationRounding rounding) {
+    TestRng rng(5);
+    const RandomStoredMatrix weight(device(), rng, kind, {.rows = 150, .cols = inputs});
+    GuardedTensor x(device(), DType::kF32, {700, inputs}), all(device(), DType::kF32, {700, 150});
+    GuardedTensor some(device(), DType::kF32, {700, 150}), cut(device(), DType::kF32, {700, 150});
+    x.SetNormal(rng);
+    ASSERT_TRUE(
+        StoredLinear(
+            ctx(), {.x = x.view(), .weight = weight.view(), .y = all.view(), .rounding = rounding})
+            .ok());
+    for (int64_t begin = 0, size = 1; begin < 700; begin += size, ++size) {
+      const int64_t end = std::min<int64_t>(begin + size, 700);
+      ASSERT_TRUE(StoredLinear(ctx(), {.x = x.view().Rows(begin, end),
+                                       .weight = weight.view(),
+                                       .y = some.view().Rows(begin, end),
+                                       .rounding = rounding})
+                      .ok());
+    }
+    EXPECT_EQ(all.GetBytes(), some.GetBytes()) << KindName(kind);
+    for (const int64_t begin : {0, 1, 24, 127, 129}) {
+      const int64_t end = begin == 0 ? 1 : begin == 1 ? 24 : begin == 24 ? 127 : begin + 2;
+      const int64_t stop = begin == 129 ? 150 : end;
+      ASSERT_TRUE(StoredLinear(ctx(), {.x = x.view(),
+                                       .weight = weight.view().Rows(begin, stop),
+                                       .y = cut.view().Cols(begin, stop),
+                                       .rounding = rounding})
+                      .ok());
+    }
+    EXPECT_EQ(all.GetBytes(), cut.GetBytes()) << KindName(kind);
+  }
+
+  void Check(const StoredLinearCase& c, const StoredKind& kind, DType x_type, DType y_type,
+             ActivationRounding rounding = ActivationRounding::kNone) {
     SCOPED_TRACE(testing::Message() << c.tokens << " x " << c.inputs << " to " << c.outputs << " "
                                     << KindName(kind) << " " << DTypeName(x_type));
     TestRng rng(static_cast<uint64_t>(c.tokens * 7919 + c.inputs * 31 + c.outputs));
@@ -92,13 +124,14 @@ class StoredLinearTest : public OpTest {
     GuardedTensor x(device(), x_type, {c.tokens, c.inputs}, c.row_padding);
     GuardedTensor y(device(), y_type, {c.tokens, c.outputs}, c.row_padding);
     x.SetNormal(rng);
-    const absl::Status status =
-        StoredLinear(ctx(), {.x = x.view(), .weight = weight.view(), .y = y.view()});
+    const absl::Status status = StoredLinear(
+        ctx(), {.x = x.view(), .weight = weight.view(), .y = y.view(), .rounding = rounding});
     ASSERT_TRUE(status.ok()) << status;
     if (c.inputs == 0) {
       EXPECT_EQ(y.Get(), Values(static_cast<size_t>(y.size()), 0.0));
     } else {
-      ExpectClose(y.Get(), Expected(x.Get(), weight), y_type);
+      const bool rounds = rounding == ActivationRounding::kFp8Per128;
+      ExpectClose(y.Get(), Expected(rounds ? Rounded(x.Get(), c.inputs) : x.Get(), weight), y_type);
     }
     EXPECT_TRUE(x.GuardsIntact() && y.GuardsIntact());
   }
@@ -160,44 +193,39 @@ TEST_P(StoredLinearTest, RoundsActivationsToFp8) {
   }
 }
 
+TEST_P(StoredLinearTest, TilesOfFewTokens) {
+  for (const StoredKind& kind : kStoredKinds) {
+    if (StoredColumnUnit(kind.format) > 1 || kind.format == StoredFormat::kF32) continue;
+    for (const StoredLinearCase& c : kStoredLinearTileCases) {
+      for (const auto rounding : {ActivationRounding::kNone, ActivationRounding::kFp8Per128}) {
+        for (DType x : {DType::kF32, DType::kBF16}) Check(c, kind, x, DType::kF32, rounding);
+      }
+    }
+    for (const StoredLinearCase& c : kStoredLinearTallCases) {
+      Check(c, kind, DType::kF32, DType::kF32, ActivationRounding::kFp8Per128);
+    }
+    Check({7, 1024, 50, 8}, kind, DType::kBF16, DType::kBF16, ActivationRounding::kFp8Per128);
+  }
+}
+
 TEST_P(StoredLinearTest, ATokenDoesNotDependOnTheOthersNorARowOnTheCut) {
   for (const StoredKind& kind : kStoredKinds) {
-    TestRng rng(5);
-    const RandomStoredMatrix weight(device(), rng, kind, {.rows = 150, .cols = 160});
-    GuardedTensor x(device(), DType::kF32, {700, 160}), all(device(), DType::kF32, {700, 150});
-    GuardedTensor some(device(), DType::kF32, {700, 150}), cut(device(), DType::kF32, {700, 150});
-    x.SetNormal(rng);
-    ASSERT_TRUE(
-        StoredLinear(ctx(), {.x = x.view(), .weight = weight.view(), .y = all.view()}).ok());
-    for (int64_t begin = 0, size = 1; begin < 700; begin += size, ++size) {
-      const int64_t end = std::min<int64_t>(begin + size, 700);
-      ASSERT_TRUE(StoredLinear(ctx(), {.x = x.view().Rows(begin, end),
-                                       .weight = weight.view(),
-                                       .y = some.view().Rows(begin, end)})
-                      .ok());
+    CheckIndependence(kind, 160, ActivationRounding::kNone);
+    for (const auto rounding : {ActivationRounding::kNone, ActivationRounding::kFp8Per128}) {
+      CheckIndependence(kind, 256, rounding);
     }
-    EXPECT_EQ(all.GetBytes(), some.GetBytes()) << KindName(kind);
-    for (const int64_t begin : {0, 1, 24, 127, 129}) {
-      const int64_t end = begin == 0 ? 1 : begin == 1 ? 24 : begin == 24 ? 127 : begin + 2;
-      const int64_t stop = begin == 129 ? 150 : end;
-      ASSERT_TRUE(StoredLinear(ctx(), {.x = x.view(),
-                                       .weight = weight.view().Rows(begin, stop),
-                                       .y = cut.view().Cols(begin, stop)})
-                      .ok());
-    }
-    EXPECT_EQ(all.GetBytes(), cut.GetBytes()) << KindName(kind);
   }
 }
 
 TEST_P(StoredLinearTest, NanStaysWhereItBelongs) {
   for (const StoredKind& kind : kStoredKinds) {
     TestRng rng(6);
-    RandomStoredMatrix weight(device(), rng, kind, {.rows = 6, .cols = 96});
-    weight.SetNan(0, 2, 95);
-    GuardedTensor x(device(), DType::kF32, {5, 96}), y(device(), DType::kF32, {5, 6});
+    RandomStoredMatrix weight(device(), rng, kind, {.rows = 6, .cols = 128});
+    weight.SetNan(0, 2, 127);
+    GuardedTensor x(device(), DType::kF32, {5, 128}), y(device(), DType::kF32, {5, 6});
     x.SetNormal(rng);
     Values values = x.Get();
-    values[3 * 96 + 95] = std::numeric_limits<double>::infinity();
+    values[3 * 128 + 127] = std::numeric_limits<double>::infinity();
     x.Set(values);
     ASSERT_TRUE(StoredLinear(ctx(), {.x = x.view(), .weight = weight.view(), .y = y.view()}).ok());
     const Values got = y.Get();
@@ -209,6 +237,9 @@ TEST_P(StoredLinearTest, NanStaysWhereItBelongs) {
 }
 
 TEST_P(StoredLinearTest, RefusesWhatDoesNotFit) {
+  const bool cuda = device().type() == DeviceType::kCuda;
+  const DeviceType elsewhere = cuda ? DeviceType::kCpu : DeviceType::kCuda;
+  const std::string on = cuda ? " on cuda" : " on cpu";
   TestRng rng(7);
   const RandomStoredMatrix fp8(device(), rng, {StoredFormat::kFp8}, {.rows = 200, .cols = 96});
   const RandomStoredMatrix stack(device(), rng, {StoredFormat::kBF16},
@@ -226,17 +257,17 @@ TEST_P(StoredLinearTest, RefusesWhatDoesNotFit) {
             "StoredLinear: y.dim(1) = 199, want 200");
   EXPECT_EQ(reason(stack.view(), [](auto& a) { a.y = a.y.Cols(0, 4); }),
             "StoredLinear: weight must be one matrix");
-  EXPECT_EQ(reason(fp8.view(), [](auto& a) { a.weight.tile_row = 57; }),
-            "StoredLinear: weight.scales is uint8[1, 2, 1] on cpu, want dense uint8[1, 3, 1] on "
-            "cpu");
+  EXPECT_EQ(
+      reason(fp8.view(), [](auto& a) { a.weight.tile_row = 57; }),
+      "StoredLinear: weight.scales is uint8[1, 2, 1]" + on + ", want dense uint8[1, 3, 1]" + on);
   EXPECT_EQ(reason(fp8.view(), [](auto& a) { a.weight.format = StoredFormat::kBF16; }),
-            "StoredLinear: weight.values is uint8[1, 200, 96] on cpu, want dense bfloat16[1, 200, "
-            "96] on cpu");
+            "StoredLinear: weight.values is uint8[1, 200, 96]" + on +
+                ", want dense bfloat16[1, 200, 96]" + on);
   EXPECT_EQ(reason(nvfp4.view(), [](auto& a) { a.weight.factors.dims[0] = 2; }),
-            "StoredLinear: weight.factors is float32[2] on cpu, want float32[1]");
+            "StoredLinear: weight.factors is float32[2]" + on + ", want float32[1]");
   EXPECT_EQ(reason(nvfp4.view(), [](auto& a) { a.weight.cols = 95; }),
             "StoredLinear: weight of format NVFP4 cannot have 1 matrices of 200 x 95 from (0, 0)");
-  EXPECT_EQ(reason(fp8.view(), [](auto& a) { a.weight.values.device = DeviceType::kCuda; }),
+  EXPECT_EQ(reason(fp8.view(), [&](auto& a) { a.weight.values.device = elsewhere; }),
             "StoredLinear: weight is not on the device of the call");
 }
 
@@ -256,8 +287,8 @@ TEST_P(StoredLinearTest, NeedsTheWorkspaceItSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, StoredLinearTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, StoredLinearTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 // Bits must not depend on how many threads there are.
 TEST(StoredLinearThreadsTest, AgreeBitForBit) {

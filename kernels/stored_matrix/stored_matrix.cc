@@ -151,4 +151,23 @@ absl::Status CheckStoredMatrix(std::string_view op, std::string_view name, Devic
   return absl::OkStatus();
 }
 
+StoredMatrixArgs StoredMatrixArgsOf(const StoredMatrix& m) {
+  StoredMatrixArgs out = {.values = m.values.data,
+                          .count = static_cast<int32_t>(m.count),
+                          .rows = static_cast<int32_t>(m.rows),
+                          .cols = static_cast<int32_t>(m.cols),
+                          .tile_row = m.tile_row,
+                          .tile_col = m.tile_col,
+                          .format = m.format,
+                          .divides = m.divide_by_factor};
+  if (IsQuantised(m.format)) {
+    out.scales = m.scales.data;
+    out.scale_rows = static_cast<int32_t>(m.scales.dim(1));
+    out.scale_cols = static_cast<int32_t>(m.scales.dim(2));
+    out.f32_scales = m.scales.dtype == DType::kF32;
+  }
+  if (m.format == StoredFormat::kNvFp4) out.factors = m.factors.as<float>();
+  return out;
+}
+
 }  // namespace millrace

@@ -8,17 +8,9 @@
 
 #include "absl/status/status.h"
 #include "kernels/core/tensor_view.h"
+#include "kernels/stored_matrix/stored_matrix_args.h"
 
 namespace millrace {
-
-// kernels/lowp has the arithmetic of each.
-enum class StoredFormat : uint8_t {
-  kF32,
-  kBF16,
-  kFp8,    // E4M3, one scale for each 128 x 128 tile
-  kMxFp4,  // E2M1, one E8M0 scale for each 32 columns
-  kNvFp4,  // E2M1, one E4M3 scale for each 16 columns and one f32 factor a matrix
-};
 
 std::string_view StoredFormatName(StoredFormat format);
 
@@ -70,6 +62,9 @@ struct StoredMatrix {
 // the types and shapes above.
 absl::Status CheckStoredMatrix(std::string_view op, std::string_view name, DeviceType device,
                                const StoredMatrix& m);
+
+// For kernels. REQUIRES: CheckStoredMatrix(), fewer than 2^31 rows and columns.
+StoredMatrixArgs StoredMatrixArgsOf(const StoredMatrix& m);
 
 // What happens to an activation before it meets a quantised matrix.
 enum class ActivationRounding : uint8_t {
