@@ -24,7 +24,8 @@ struct IndexSelectKernelArgs {
   int32_t* selected = nullptr;
   // Workspace. Of each token its queries and behind them its weights, scaled: heads * (dim + 1).
   float* queries = nullptr;
-  // [tokens][entry_room]: scores as integers of the same order (OrderOf in index_select_kernel.cuh).
+  // [tokens][entry_room]: scores as integers of the same order (OrderOf in
+  // index_select_kernel.cuh).
   uint32_t* orders = nullptr;
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
