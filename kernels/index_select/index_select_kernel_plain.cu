@@ -3,7 +3,7 @@
 // IndexQueries: one block per head and token writes the head's query as floats, through the
 // Hadamard matrix and FP4 where serving numerics are asked for, and its weight times the scale.
 //
-// IndexScores: grid (runs, tokens); a block takes every runs-th tile of 64 entries of a token, 64
+// IndexScores: grid (runs, tokens); a block takes every `runs`-th tile of 64 entries of a token, 64
 // heads at a time, the channels in slices through shared memory. A thread has four entries by four
 // heads; a score is summed over heads, then over the 16 threads of an entry, so it depends on its
 // token and key alone. Bound by multiply-adds.
@@ -20,7 +20,7 @@ namespace {
 constexpr int kHeads = 64;     // of a panel
 constexpr int kChannels = 32;  // of a slice
 constexpr int kThreads = 256;
-constexpr int kOwn = 4;     // entries, and heads, of a thread
+constexpr int kOwn = 4;      // entries, and heads, of a thread
 constexpr int kAcross = 16;  // threads along the heads, and along the entries
 static_assert(kOwn * kAcross == kHeads && kOwn * kAcross == kIndexTile);
 static_assert(kAcross * kAcross == kThreads);
@@ -165,17 +165,16 @@ unsigned Unsigned(int32_t x) { return static_cast<unsigned>(x); }
 
 cudaError_t LaunchIndexQueries(const IndexSelectKernelArgs& args, cudaStream_t stream) {
   const int threads = args.hadamard_fp4 && args.dim > 128 ? args.dim / 4 : 32;
-  return Launch(IndexQueries,
-                {.grid = dim3(Unsigned(args.heads), Unsigned(args.tokens)),
-                 .block = dim3(Unsigned(threads))},
-                stream, args);
+  return Launch(
+      IndexQueries,
+      {.grid = dim3(Unsigned(args.heads), Unsigned(args.tokens)), .block = dim3(Unsigned(threads))},
+      stream, args);
 }
 
 cudaError_t LaunchIndexScores(const IndexSelectKernelArgs& args, cudaStream_t stream) {
-  return Launch(
-      IndexScores,
-      {.grid = dim3(Unsigned(args.runs), Unsigned(args.tokens)), .block = dim3(kThreads)}, stream,
-      args);
+  return Launch(IndexScores,
+                {.grid = dim3(Unsigned(args.runs), Unsigned(args.tokens)), .block = dim3(kThreads)},
+                stream, args);
 }
 
 }  // namespace millrace
