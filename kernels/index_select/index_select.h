@@ -33,7 +33,8 @@ struct IndexSelectArgs {
 // belong to no sequence are not written.
 //
 // InvalidArgument for operands that do not fit together and, on the CPU, for lengths or pages out
-// of range; Unimplemented where the device has no kernel; ResourceExhausted when the workspace is
+// of range (a GPU sees no entries beyond the page table, and scores those of other pages lowest);
+// Unimplemented where the device has no kernel; ResourceExhausted when the workspace is
 // smaller than IndexSelectWorkspaceBytes(). A token's result depends on that token alone, bit for
 // bit. Worker thread.
 absl::Status IndexSelect(const OpContext& ctx, const IndexSelectArgs& args);

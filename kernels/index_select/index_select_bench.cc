@@ -1,4 +1,5 @@
-// IndexSelect by its multiply-adds, each key against all heads of a token.
+// IndexSelect by its multiply-adds, each key against all heads of a token, and by what must move
+// once: keys, queries and what is chosen.
 //
 //   bazel run -c opt //kernels/index_select:index_select_bench -- [--threads=N]
 #include <vector>
@@ -34,8 +35,13 @@ void Run(BenchBed& bed, const IndexSelectServed& c) {
   const auto shaped = [](TensorView v, int64_t rows, int64_t cols) {
     return TensorView::Of(v.data, v.dtype, {rows, cols}, v.device);
   };
-  const double scored = static_cast<double>(tokens * (length / kRatio));
-  bed.Row(c.name, {.bytes = scored * kDim * 2, .flops = 2 * scored * kHeads * kDim},
+  int64_t scored = 0;
+  for (int64_t t = c.before; t < length; ++t) scored += c.sequences * ((t + 1) / kRatio);
+  const int64_t bytes =
+      c.sequences * (length / kRatio) * kDim * 2 + tokens * (kHeads * kDim * 2 + kChosen * 4);
+  bed.Row(c.name,
+          {.bytes = static_cast<double>(bytes),
+           .flops = 2.0 * static_cast<double>(scored) * kHeads * kDim},
           [&](int64_t i) {
             MR_CHECK(IndexSelect(bed.ctx(),
                                  {.q = q.At(i),
@@ -46,13 +52,16 @@ void Run(BenchBed& bed, const IndexSelectServed& c) {
                                             .page_table = shaped(table.At(i), c.sequences, pages)},
                                   .selected = shaped(selected.At(i), tokens, kChosen),
                                   .ratio = kRatio,
-                                  .scale = 0.01f})
+                                  .scale = 0.01f,
+                                  .hadamard_fp4 = bed.on_cuda()})  // as served there
                          .ok());
           });
 }
 
 void Bench(BenchBed& bed) {
   for (const IndexSelectServed& c : kIndexSelectServed) Run(bed, c);
+  if (!bed.on_cuda()) return;
+  for (const IndexSelectServed& c : kIndexSelectServedOnGpu) Run(bed, c);
 }
 
 }  // namespace

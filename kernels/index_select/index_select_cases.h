@@ -39,6 +39,12 @@ inline constexpr IndexSelectServed kIndexSelectServed[] = {
     {"prefill_64_at_4k", 1, 4096, 64},
 };
 
+inline constexpr IndexSelectServed kIndexSelectServedOnGpu[] = {
+    {"decode_1m", 1, 1048575, 1},          {"decode_64_of_4k", 64, 4096, 1},
+    {"decode_64_of_32k", 64, 32768, 1},    {"prefill_4096", 1, 0, 4096},
+    {"prefill_1024_at_4k", 1, 4096, 1024}, {"prefill_1024_at_64k", 1, 65536, 1024},
+};
+
 }  // namespace millrace
 
 #endif  // KERNELS_INDEX_SELECT_INDEX_SELECT_CASES_H_

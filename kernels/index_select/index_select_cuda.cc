@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/core/rows_aligned.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/index_select/index_select_impl.h"
@@ -16,7 +17,7 @@ constexpr int64_t kEntryStep = 1024;
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
 constexpr int64_t kChunkTokens = 1024;
 // Blocks that keep every multiprocessor of a large GPU busy to the end.
-constexpr int64_t kBlocks = 1024;
+constexpr int64_t kBlocks = 2048;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -26,16 +27,31 @@ struct Chunks {
   int64_t entries;  // of a token
   int64_t tokens;   // at most
 
-  constexpr Chunks(int64_t heads, int64_t dim, int64_t max_entries)
-      : queries(heads * (dim + 1)),
+  constexpr Chunks(int64_t queries, int64_t max_entries)
+      : queries(queries),
         entries(CeilDiv(std::max<int64_t>(max_entries, 1), kEntryStep) * kEntryStep),
         tokens(std::clamp<int64_t>(kChunkBytes / TokenBytes(), 1, kChunkTokens)) {}
 
   constexpr int64_t TokenBytes() const { return 4 * (queries + entries); }
+  constexpr int64_t Bytes(int64_t call_tokens) const {
+    return std::min(call_tokens, tokens) * TokenBytes();
+  }
 };
-static_assert(Chunks(64, 128, 262144).tokens == 31);
-static_assert(Chunks(64, 128, 1024).tokens == 903);
-static_assert(Chunks(1, 1, int64_t{1} << 27).tokens == 1);
+static_assert(Chunks(0, 262144).tokens == 32);
+static_assert(Chunks(64 * 129, 1024).tokens == 903);
+static_assert(Chunks(1, int64_t{1} << 27).tokens == 1);
+
+// Whether the tensor cores' kernel takes the call.
+bool UsesMma(const IndexSelectArgs& args) {
+  return args.q.dim(1) == kIndexMmaHeads && args.q.dim(2) == kIndexMmaDim &&
+         args.keys.dtype == DType::kBF16 && (args.q.dtype == DType::kBF16 || args.hadamard_fp4) &&
+         RowsAligned(args.q) && RowsAligned(args.keys);
+}
+
+Chunks ChunksOf(const IndexSelectArgs& args) {
+  return Chunks(UsesMma(args) ? 0 : args.q.dim(1) * (args.q.dim(2) + 1),
+                args.batch.page_table.dim(1) * args.keys.dim(2));
+}
 
 absl::Status CheckSizes(const IndexSelectArgs& args) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max() / 4;
@@ -84,9 +100,18 @@ IndexSelectKernelArgs KernelArgs(const IndexSelectArgs& args, const Chunks& chun
           .hadamard_fp4 = args.hadamard_fp4};
 }
 
-absl::Status RunChunk(const IndexSelectKernelArgs& args, cudaStream_t stream) {
-  RETURN_IF_ERROR(CudaStatus(LaunchIndexQueries(args, stream), "IndexSelect: queries"));
-  RETURN_IF_ERROR(CudaStatus(LaunchIndexScores(args, stream), "IndexSelect: scores"));
+absl::Status RunChunk(IndexSelectKernelArgs args, bool mma, cudaStream_t stream) {
+  // Tokens of one sequence share keys.
+  if (mma && args.tokens / args.sequences >= kIndexMmaTokens) args.tile_tokens = kIndexMmaTokens;
+  const int64_t tiles = CeilDiv(args.entry_room, mma ? kIndexMmaTile : kIndexTile);
+  const int64_t runs = CeilDiv(kBlocks, CeilDiv(args.tokens, args.tile_tokens));
+  args.runs = static_cast<int32_t>(std::clamp<int64_t>(tiles, 1, runs));
+  if (mma) {
+    RETURN_IF_ERROR(CudaStatus(LaunchIndexScoresMma(args, stream), "IndexSelect: scores"));
+  } else {
+    RETURN_IF_ERROR(CudaStatus(LaunchIndexQueries(args, stream), "IndexSelect: queries"));
+    RETURN_IF_ERROR(CudaStatus(LaunchIndexScores(args, stream), "IndexSelect: scores"));
+  }
   return CudaStatus(LaunchIndexTop(args, stream), "IndexSelect: top");
 }
 
@@ -95,27 +120,23 @@ absl::Status RunChunk(const IndexSelectKernelArgs& args, cudaStream_t stream) {
 absl::Status IndexSelectCuda(const OpContext& ctx, const IndexSelectArgs& args) {
   RETURN_IF_ERROR(CheckSizes(args));
   if (args.batch.kv_len.dim(0) == 0) return absl::OkStatus();
-  const Chunks chunks(args.q.dim(1), args.q.dim(2),
-                      args.batch.page_table.dim(1) * args.keys.dim(2));
+  const Chunks chunks = ChunksOf(args);
   const int64_t tokens = args.q.dim(0);
   WorkspaceScope workspace(ctx.workspace);
-  ASSIGN_OR_RETURN(void* const scratch,
-                   workspace.Take(std::min(tokens, chunks.tokens) * chunks.TokenBytes()));
+  ASSIGN_OR_RETURN(void* const scratch, workspace.Take(chunks.Bytes(tokens)));
   IndexSelectKernelArgs kernel_args = KernelArgs(args, chunks, scratch);
   for (int64_t t = 0; t < tokens; t += chunks.tokens) {
-    const int64_t count = std::min(tokens - t, chunks.tokens);
-    const int64_t tiles = std::max<int64_t>(CeilDiv(kernel_args.entry_room, kIndexTile), 1);
     kernel_args.first_token = static_cast<int32_t>(t);
-    kernel_args.tokens = static_cast<int32_t>(count);
-    kernel_args.runs = static_cast<int32_t>(std::min(tiles, CeilDiv(kBlocks, count)));
-    RETURN_IF_ERROR(RunChunk(kernel_args, ToCuda(ctx.stream)));
+    kernel_args.tokens = static_cast<int32_t>(std::min(tokens - t, chunks.tokens));
+    RETURN_IF_ERROR(RunChunk(kernel_args, UsesMma(args), ToCuda(ctx.stream)));
   }
   return absl::OkStatus();
 }
 
 int64_t IndexSelectCudaWorkspaceBytes(int64_t heads, int64_t dim, int64_t max_entries) {
-  const Chunks chunks(heads, dim, max_entries);
-  return chunks.tokens * chunks.TokenBytes() + 256;  // which Take rounds up
+  const int64_t bytes = std::max(Chunks(heads * (dim + 1), max_entries).Bytes(kChunkTokens),
+                                 Chunks(0, max_entries).Bytes(kChunkTokens));
+  return bytes + 256;  // which Take rounds up
 }
 
 }  // namespace millrace

@@ -12,6 +12,13 @@ namespace millrace {
 // Entries that a block of the plain kernel scores at once.
 inline constexpr int32_t kIndexTile = 64;
 
+// The shape that the tensor cores' kernel takes, the entries that a block of it scores at once, and
+// the most tokens of a block.
+inline constexpr int32_t kIndexMmaHeads = 64;
+inline constexpr int32_t kIndexMmaDim = 128;
+inline constexpr int32_t kIndexMmaTile = 128;
+inline constexpr int32_t kIndexMmaTokens = 4;
+
 // Tokens [first_token, first_token + tokens) of a step: as many as the workspace has room for.
 // Strides in elements. Lengths and pages that are out of range count as none.
 struct IndexSelectKernelArgs {
@@ -22,7 +29,8 @@ struct IndexSelectKernelArgs {
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;
   int32_t* selected = nullptr;
-  // Workspace. Of each token its queries and behind them its weights, scaled: heads * (dim + 1).
+  // Workspace. For LaunchIndexScores, of each token its queries and behind them its weights,
+  // scaled: heads * (dim + 1).
   float* queries = nullptr;
   // [tokens][entry_room]: scores as integers of the same order (OrderOf in
   // index_select_kernel.cuh).
@@ -44,7 +52,8 @@ struct IndexSelectKernelArgs {
   int32_t dim = 0;
   int32_t chosen = 0;
   int32_t ratio = 0;
-  int32_t runs = 0;  // blocks over the entries of a token
+  int32_t runs = 0;         // blocks over the entries of a token
+  int32_t tile_tokens = 1;  // tokens of a block
   float scale = 0;
   bool q_bf16 = false;
   bool weights_bf16 = false;
@@ -57,6 +66,9 @@ static_assert(std::is_trivially_copyable_v<IndexSelectKernelArgs>);
 cudaError_t LaunchIndexQueries(const IndexSelectKernelArgs& args, cudaStream_t stream);
 // Fills `orders` from `queries`, for tokens that see more than they may choose.
 cudaError_t LaunchIndexScores(const IndexSelectKernelArgs& args, cudaStream_t stream);
+// Fills `orders` from q and weights. REQUIRES: 64 heads of 128 channels; bf16 keys; bf16 queries or
+// hadamard_fp4; rows of both on 16 bytes.
+cudaError_t LaunchIndexScoresMma(const IndexSelectKernelArgs& args, cudaStream_t stream);
 // Fills `selected` from `orders`.
 cudaError_t LaunchIndexTop(const IndexSelectKernelArgs& args, cudaStream_t stream);
 

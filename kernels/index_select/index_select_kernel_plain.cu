@@ -3,7 +3,7 @@
 // IndexQueries: one block per head and token writes the head's query as floats, through the
 // Hadamard matrix and FP4 where serving numerics are asked for, and its weight times the scale.
 //
-// IndexScores: grid (runs, tokens); a block takes every runs-th tile of 64 entries of a token, 64
+// IndexScores: grid (runs, tokens); a block takes every `runs`-th tile of 64 entries of a token, 64
 // heads at a time, the channels in slices through shared memory. A thread has four entries by four
 // heads; a score is summed over heads, then over the 16 threads of an entry, so it depends on its
 // token and key alone. Bound by multiply-adds.

@@ -26,6 +26,12 @@ struct TopShared {
   uint32_t wanted;
 };
 
+// A token's scores.
+struct Orders {
+  const uint32_t* of;
+  int count;
+};
+
 // The order of the last that is chosen, as far as its bits are known, and how many of that order.
 struct Cut {
   uint32_t bits = 0;
@@ -52,15 +58,15 @@ __device__ __forceinline__ uint32_t SumOfWarpsBefore(const uint32_t (&counts)[kW
 }
 
 // The next `bits` bits of the cut, above `shift`.
-__device__ __forceinline__ void ExtendCut(const uint32_t* orders, int visible, int shift, int bits,
+__device__ __forceinline__ void ExtendCut(const Orders& orders, int shift, int bits,
                                           TopShared& shared, Cut* cut) {
   const int thread = static_cast<int>(threadIdx.x);
   const uint32_t mask = (1u << bits) - 1;
   shared.bins[thread] = 0;
   shared.bins[thread + kThreads] = 0;
   __syncthreads();
-  for (int i = thread; i < visible; i += kThreads) {
-    const uint32_t order = orders[i];
+  for (int i = thread; i < orders.count; i += kThreads) {
+    const uint32_t order = orders.of[i];
     if ((order & cut->known) == cut->bits) atomicAdd(&shared.bins[order >> shift & mask], 1u);
   }
   __syncthreads();
@@ -83,13 +89,13 @@ __device__ __forceinline__ void ExtendCut(const uint32_t* orders, int visible, i
 }
 
 // In rising order of the entries; each warp has a stretch of whole groups of 32.
-__device__ __forceinline__ void CopyChosen(const uint32_t* orders, int visible, const Cut& cut,
-                                           TopShared& shared, int32_t* selected) {
+__device__ __forceinline__ void CopyChosen(const Orders& orders, const Cut& cut, TopShared& shared,
+                                           int32_t* selected) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int stretch = (visible + kThreads - 1) / kThreads * 32;
-  const int begin = min(warp * stretch, visible), end = min(begin + stretch, visible);
+  const int stretch = (orders.count + kThreads - 1) / kThreads * 32;
+  const int begin = min(warp * stretch, orders.count), end = min(begin + stretch, orders.count);
   const auto compare = [&](int i, uint32_t* higher, uint32_t* equal) {
-    const uint32_t order = i < end ? orders[i] : 0;
+    const uint32_t order = i < end ? orders.of[i] : 0;
     *higher = __ballot_sync(0xffffffffu, i < end && order > cut.bits);
     *equal = __ballot_sync(0xffffffffu, i < end && order == cut.bits);
   };
@@ -134,12 +140,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = thread; i < args.chosen; i += kThreads) selected[i] = i < token.visible ? i : -1;
     return;
   }
-  const uint32_t* const orders = args.orders + int64_t{place} * args.entry_room;
+  const Orders orders = {args.orders + int64_t{place} * args.entry_room, token.visible};
   Cut cut = {.wanted = static_cast<uint32_t>(args.chosen)};
-  ExtendCut(orders, token.visible, 21, 11, shared, &cut);
-  ExtendCut(orders, token.visible, 10, 11, shared, &cut);
-  ExtendCut(orders, token.visible, 0, 10, shared, &cut);
-  CopyChosen(orders, token.visible, cut, shared, selected);
+  ExtendCut(orders, 21, 11, shared, &cut);
+  ExtendCut(orders, 10, 11, shared, &cut);
+  ExtendCut(orders, 0, 10, shared, &cut);
+  CopyChosen(orders, cut, shared, selected);
 }
 
 }  // namespace
