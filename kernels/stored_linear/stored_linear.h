@@ -19,12 +19,12 @@ struct StoredLinearArgs {
   ActivationRounding rounding = ActivationRounding::kNone;  // of x
 };
 
-// Weights are widened to f32 as DequantizeFp8 and its like do, products are summed in f32; the scale
-// of an FP8 tile may be multiplied with the sum of a token's products of 128 inputs instead. A
-// token's outputs do not depend on the other tokens of the call, bit for bit, nor on the number of
-// threads, nor on how the rows of the weight are cut over calls.
-// InvalidArgument: shapes or dtypes. ResourceExhausted: workspace below StoredLinearWorkspaceBytes.
-// Unimplemented: no kernel for the device. Worker thread.
+// Weights are widened to f32 as DequantizeFp8 and its like do, products are summed in f32; the
+// scale of an FP8 tile may be multiplied with the sum of a token's products of 128 inputs instead.
+// A token's outputs do not depend on the other tokens of the call, bit for bit, nor on the number
+// of threads, nor on how the rows of the weight are cut over calls. InvalidArgument: shapes or
+// dtypes. ResourceExhausted: workspace below StoredLinearWorkspaceBytes. Unimplemented: no kernel
+// for the device. Worker thread.
 absl::Status StoredLinear(const OpContext& ctx, const StoredLinearArgs& args);
 
 // Workspace that calls with at most `max_inputs` inputs need on this device, for any number of
