@@ -55,12 +55,12 @@ inline constexpr StoredLinearCase kStoredLinearServedFlash[] = {
 
 // More tiles than the fast path of a GPU has blocks: of one warp and of 16.
 inline constexpr StoredLinearCase kStoredLinearTallCases[] = {
-    {6, 128, 8400}, {9, 128, 8400}, {1, 2048, 2200}};
+    {6, 128, 8400}, {9, 128, 8400}, {1, 2048, 1100}};
 
 // Such that a GPU's fast path has them: all that a block, a warp or a tile may be short of.
 inline constexpr StoredLinearCase kStoredLinearTileCases[] = {
     {1, 128, 1},    {2, 128, 9, 1},        {8, 1024, 40, 3},       {9, 256, 17},
-    {3, 2176, 300}, {17, 2560, 131, 1, 5}, {33, 4096, 24, 0, 127},
+    {3, 2176, 300}, {17, 2560, 131, 1, 5}, {33, 2048, 24, 0, 127},
 };
 
 }  // namespace millrace

@@ -29,19 +29,8 @@ namespace millrace {
 namespace {
 
 constexpr int kMostWarps = 16;
-constexpr int kTileTokens = 16;
 constexpr int kTileRows = 8;  // of one mma
 constexpr int kPrepareWarps = 8;
-// FP8: up to here each block rounds the activations itself.
-constexpr int kOwnTokens = 4;
-constexpr int64_t kMostOwnBytes = 96 * 1024;
-
-// Tokens of a block, and who prepared them.
-enum class Mode : uint8_t {
-  kOwn,      // FP8: up to kOwnTokens, by the block
-  kEight,    // bf16 as they are, or by a kernel ahead
-  kSixteen,  // likewise
-};
 
 struct TilesArgs {
   StoredLinearKernelArgs call;
@@ -119,46 +108,11 @@ __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-template <bool kFp8, int kTiles, Mode kMode>
+template <bool kFp8, int kTiles, int kTokens>
 class Multiplier {
  public:
-  // `own`: memory of the block for codes and scales.
-  __device__ __forceinline__ Multiplier(const TilesArgs& args, uint8_t* own)
-      : args_(args),
-        first_token_(static_cast<int>(blockIdx.y) * kTileTokens),
-        codes_(own),
-        scales_(reinterpret_cast<float*>(own + int64_t{args.call.tokens} * args.call.weight.cols)) {
-  }
-
-  // FP8 of at most kOwnTokens: rounds the activations of this warp's pieces.
-  __device__ __forceinline__ void RoundOwn(int warp, int warps, int pieces) const {
-    constexpr int kAtOnce = 4;
-    const int tokens = args_.call.tokens;
-    const int count = (pieces - warp + warps - 1) / warps * tokens;
-    const ActivationRows rows = {args_.call.x, args_.call.x_stride, args_.call.weight.cols,
-                                 args_.call.x_bf16};
-    // Of the last group again where there are fewer.
-    const auto token = [&](int i) { return min(i, count - 1) % tokens; };
-    const auto piece = [&](int i) { return warp + min(i, count - 1) / tokens * warps; };
-    for (int first = 0; first < count; first += kAtOnce) {
-      const ActivationGroup groups[kAtOnce] = {{rows, token(first), piece(first)},
-                                               {rows, token(first + 1), piece(first + 1)},
-                                               {rows, token(first + 2), piece(first + 2)},
-                                               {rows, token(first + 3), piece(first + 3)}};
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        uint32_t codes[4];
-        const float scale = groups[i].Encode(codes);
-        const int at = Own(piece(first + i), token(first + i));
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          codes_[at * kRowPieceBytes + j * 32 + lane_] = static_cast<uint8_t>(codes[j]);
-        }
-        if (lane_ == 0) scales_[at] = scale;
-      }
-    }
-    __syncwarp();
-  }
+  __device__ __forceinline__ explicit Multiplier(const TilesArgs& args)
+      : args_(args), first_token_(static_cast<int>(blockIdx.y) * kTokens) {}
 
   __device__ __forceinline__ void Load(const Place& at, Stage<kTiles>& to) const {
     const StoredMatrixArgs& m = args_.call.weight;
@@ -191,15 +145,9 @@ class Multiplier {
     if constexpr (kFp8) {
       Products(stage, piece, 0, part);
       const int groups = args_.call.weight.cols / kCodeGroup;
-      float low, high = 0;
-      if constexpr (kOwn) {
-        low = scales_[Own(piece, Token(0))];
-      } else {
-        low = LoadInPlace(args_.scales + int64_t{Token(0)} * groups + piece);
-        if constexpr (kWide) {
-          high = LoadInPlace(args_.scales + int64_t{Token(8)} * groups + piece);
-        }
-      }
+      const float low = LoadInPlace(args_.scales + int64_t{Token(0)} * groups + piece);
+      const float high =
+          kWide ? LoadInPlace(args_.scales + int64_t{Token(8)} * groups + piece) : 0.0f;
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
@@ -243,12 +191,7 @@ class Multiplier {
   }
 
  private:
-  static constexpr bool kOwn = kMode == Mode::kOwn, kWide = kMode == Mode::kSixteen;
-
-  // Number of a token's piece among those that the block rounded.
-  __device__ __forceinline__ int Own(int piece, int token) const {
-    return piece * args_.call.tokens + token;
-  }
+  static constexpr bool kWide = kTokens == 16;
 
   // Tokens past the last take its place.
   __device__ __forceinline__ int Token(int more) const {
@@ -262,13 +205,8 @@ class Multiplier {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int at = half * kRowPieceBytes / 2;
-      uint4 low, high = {};
-      if constexpr (kOwn) {
-        low = *reinterpret_cast<const uint4*>(codes_ + Own(piece, Token(0)) * kRowPieceBytes +
-                                              lane_ % 4 * 16 + at);
-      } else {
-        low = LoadInPlace(static_cast<const void*>(from + Token(0) * args_.x_bytes + at));
-      }
+      const uint4 low = LoadInPlace(static_cast<const void*>(from + Token(0) * args_.x_bytes + at));
+      uint4 high = {};
       if constexpr (kWide) {
         high = LoadInPlace(static_cast<const void*>(from + Token(8) * args_.x_bytes + at));
       }
@@ -297,16 +235,13 @@ class Multiplier {
   const TilesArgs& args_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
   const int first_token_;
-  uint8_t* const codes_;
-  float* const scales_;
 };
 
-template <bool kFp8, int kTiles, Mode kMode>
+template <bool kFp8, int kTiles, int kTokens>
 __global__ void __launch_bounds__(32 * kMostWarps)
     TilesKernel(const __grid_constant__ TilesArgs args) {
   constexpr int kStages = kTiles == 1 ? 4 : 3;
   __shared__ float4 shared[2][kMostWarps][kTiles][32];
-  extern __shared__ __align__(16) uint8_t own[];
   const StoredMatrixArgs& m = args.call.weight;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
@@ -314,7 +249,7 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   const int64_t tiles = (m.rows + kTiles * kTileRows - 1) / (kTiles * kTileRows);
   const int first = static_cast<int>(tiles * blockIdx.x / gridDim.x);
   const int end = static_cast<int>(tiles * (blockIdx.x + 1) / gridDim.x);
-  const Multiplier<kFp8, kTiles, kMode> multiplier(args, own);
+  const Multiplier<kFp8, kTiles, kTokens> multiplier(args);
   Stage<kTiles> stages[kStages];
   Place at = {first, warp}, ahead = at;
 #pragma unroll
@@ -324,7 +259,6 @@ __global__ void __launch_bounds__(32 * kMostWarps)
   }
   WaitForPriorGrid();
   StartNextGrid();
-  if constexpr (kMode == Mode::kOwn) multiplier.RoundOwn(warp, warps, pieces);
   float sums[kTiles][4] = {};
   // Whether there was a piece left.
   const auto step = [&](Stage<kTiles>& stage) {
@@ -354,14 +288,9 @@ __global__ void __launch_bounds__(32 * kMostWarps)
 
 using Kernel = void (*)(TilesArgs);
 
-template <int kTiles>
-Kernel Choose(bool fp8, Mode mode) {
-  if (mode == Mode::kOwn) return TilesKernel<true, kTiles, Mode::kOwn>;
-  if (mode == Mode::kEight) {
-    return fp8 ? TilesKernel<true, kTiles, Mode::kEight> : TilesKernel<false, kTiles, Mode::kEight>;
-  }
-  return fp8 ? TilesKernel<true, kTiles, Mode::kSixteen>
-             : TilesKernel<false, kTiles, Mode::kSixteen>;
+template <int kTiles, int kTokens>
+Kernel Choose(bool fp8) {
+  return fp8 ? TilesKernel<true, kTiles, kTokens> : TilesKernel<false, kTiles, kTokens>;
 }
 
 cudaError_t Prepare(TilesArgs& args, cudaStream_t stream) {
@@ -398,12 +327,8 @@ cudaError_t LaunchStoredLinearTiles(const StoredLinearKernelArgs& call, int mult
                                     cudaStream_t stream) {
   TilesArgs args = {.call = call};
   const bool fp8 = call.weight.format == StoredFormat::kFp8;
-  const int64_t own_bytes = call.tokens * (call.weight.cols + call.weight.cols / kCodeGroup * 4);
-  const bool own = fp8 && call.tokens <= kOwnTokens && own_bytes <= kMostOwnBytes;
-  if (!own) {
-    const cudaError_t error = Prepare(args, stream);
-    if (error != cudaSuccess) return error;
-  }
+  const cudaError_t error = Prepare(args, stream);
+  if (error != cudaSuccess) return error;
   const int pieces = call.weight.cols * (fp8 ? 1 : 2) / kRowPieceBytes;
   const int warps = std::min(kMostWarps, pieces);
   const int room = multiprocessors * (warps <= kMostWarps / 2 ? 2 : 1);
@@ -414,15 +339,13 @@ cudaError_t LaunchStoredLinearTiles(const StoredLinearKernelArgs& call, int mult
   };
   const int tiles = turns(1) < turns(2) ? 1 : 2;
   const int all = (call.weight.rows + tiles * kTileRows - 1) / (tiles * kTileRows);
-  const Mode mode = own                              ? Mode::kOwn
-                    : call.tokens <= kTileTokens / 2 ? Mode::kEight
-                                                     : Mode::kSixteen;
-  const Kernel kernel = tiles == 1 ? Choose<1>(fp8, mode) : Choose<2>(fp8, mode);
+  const int tokens = call.tokens <= 8 ? 8 : 16;
+  const Kernel kernel = tokens == 8 ? (tiles == 1 ? Choose<1, 8>(fp8) : Choose<2, 8>(fp8))
+                                    : (tiles == 1 ? Choose<1, 16>(fp8) : Choose<2, 16>(fp8));
   return Launch(kernel,
                 {.grid = dim3(static_cast<unsigned>(std::min(all, room)),
-                              static_cast<unsigned>((call.tokens + kTileTokens - 1) / kTileTokens)),
-                 .block = dim3(static_cast<unsigned>(32 * warps)),
-                 .shared_bytes = static_cast<size_t>(own ? own_bytes : 0)},
+                              static_cast<unsigned>((call.tokens + tokens - 1) / tokens)),
+                 .block = dim3(static_cast<unsigned>(32 * warps))},
                 stream, args);
 }
 
