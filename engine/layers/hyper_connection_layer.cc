@@ -77,6 +77,10 @@ absl::Status HyperConnectionLayer::Out(const OpContext& op, const TensorView& ou
                             {.out = out, .post = mix.post, .comb = mix.comb, .streams = streams});
 }
 
+int64_t HyperConnectionLayer::WorkspaceBytes(Device& device, int64_t max_tokens) const {
+  return HyperConnectionWorkspaceBytes(device, max_tokens, config_.streams, config_.hidden_size);
+}
+
 absl::StatusOr<HyperConnectionHeadLayer> HyperConnectionHeadLayer::Load(
     const HyperConnectionConfig& config, const std::string& prefix, LoadContext& ctx) {
   HyperConnectionHeadLayer layer;

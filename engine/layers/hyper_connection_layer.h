@@ -47,6 +47,9 @@ class HyperConnectionLayer final {
   absl::Status Out(const OpContext& op, const TensorView& out, const HyperConnectionMix& mix,
                    const TensorView& streams) const;
 
+  // What In needs, and no less than what HyperConnectionHeadLayer does.
+  int64_t WorkspaceBytes(Device& device, int64_t max_tokens) const;
+
  private:
   HyperConnectionConfig config_;
   Weight fn_, base_, scale_;

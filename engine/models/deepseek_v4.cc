@@ -225,6 +225,7 @@ int64_t DeepSeekV4Model::WorkspaceBytes(Device& device, const LargestStep& limit
   int64_t inner = 0;
   for (const Layer& layer : layers_) {
     inner = std::max({inner, layer.attention.WorkspaceBytes(device, limits),
+                      layer.attention_connection.WorkspaceBytes(device, limits.tokens),
                       layer.moe.WorkspaceBytes(device, limits)});
   }
   const int64_t outer = ActivationBytes(dtype, limits.tokens, streams_ * hidden_size()) +

@@ -23,6 +23,7 @@
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
 #include "kernels/fp8_gemm/fp8_gemm_kernel_skinny.cuh"
 #include "kernels/ptx/copy_async.cuh"
+#include "kernels/ptx/fp8_quad.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -34,8 +35,6 @@ namespace millrace::fp8_ring {
 
 using fp8_skinny::kLanePad;
 using fp8_skinny::kPiece;
-using fp8_skinny::Widen;
-using fp8_skinny::Widened;
 using fp8_skinny::Word;
 
 // kBoxes: parts that a tile's rows consist of, each in one piece in w. kAhead: pieces of x that a
@@ -175,7 +174,7 @@ __device__ __forceinline__ void AskForScales(const Fp8GemmKernelArgs& a, const W
 
 // Rows 8 r to 8 r + 7 of a tile, four codes at inputs 4 i after the lane's first.
 template <int kRowTiles>
-using WideHalf = Widened[2 * kRowTiles][4];
+using WideHalf = WidenedQuad[2 * kRowTiles][4];
 
 // 64 inputs of a piece. `place`: where in 16 rows of the ring the lane's 16 bytes are.
 template <int kRowTiles>
@@ -190,7 +189,7 @@ __device__ __forceinline__ void WidenHalf(const uint8_t* rows, int place,
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
-    for (int r = 0; r < 2 * kRowTiles; ++r) wide[r][i] = Widen(Word(codes[r], i));
+    for (int r = 0; r < 2 * kRowTiles; ++r) wide[r][i] = WidenE4M3Quad(Word(codes[r], i));
   }
 }
 
@@ -200,10 +199,10 @@ __device__ __forceinline__ void MultiplyHalf(const WideHalf<kRowTiles>& w, const
                                              float (&part)[2][kRowTiles][4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const Widened x = Widen(Word(codes, i));
+    const WidenedQuad x = WidenE4M3Quad(Word(codes, i));
 #pragma unroll
     for (int r = 0; r < kRowTiles; ++r) {
-      const Widened &top = w[2 * r][i], &bottom = w[2 * r + 1][i];
+      const WidenedQuad &top = w[2 * r][i], &bottom = w[2 * r + 1][i];
       MmaF16(part[i % 2][r], top.low, bottom.low, top.high, bottom.high, x.low, x.high);
     }
   }

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "kernels/fp8_gemm/fp8_gemm_kernel.h"
+#include "kernels/ptx/fp8_quad.cuh"
 #include "kernels/ptx/load.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -75,21 +76,6 @@ __device__ __forceinline__ Weights<kRowTiles> Load(const Lane<kRowTiles>& lane, 
   return w;
 }
 
-// Four codes as f16.
-struct Widened {
-  uint32_t low, high;
-};
-__device__ __forceinline__ Widened Widen(uint32_t codes) {
-  Widened w = {};
-#if __CUDA_ARCH__ >= 890  // elsewhere the kernel is never launched
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(w.low), "=r"(w.high)
-      : "r"(codes));
-#endif
-  return w;
-}
-
 __device__ __forceinline__ uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
@@ -104,11 +90,11 @@ __device__ __forceinline__ void Multiply(const Lane<kRowTiles>& lane, const Weig
     const uint4 codes = LoadInPlace(lane.x + piece * kPiece + 64 * half);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const Widened x = Widen(Word(codes, i));
+      const WidenedQuad x = WidenE4M3Quad(Word(codes, i));
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
-        const Widened top = Widen(Word(w.v[r][0][half], i));
-        const Widened bottom = Widen(Word(w.v[r][1][half], i));
+        const WidenedQuad top = WidenE4M3Quad(Word(w.v[r][0][half], i));
+        const WidenedQuad bottom = WidenE4M3Quad(Word(w.v[r][1][half], i));
         MmaF16(part[i % 2][r], top.low, bottom.low, top.high, bottom.high, x.low, x.high);
       }
     }

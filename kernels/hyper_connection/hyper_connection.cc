@@ -9,13 +9,13 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<HyperConnectionBeginArgs> kBegin = {
-    .op = "HyperConnectionBegin", .cpu = HyperConnectionBeginCpu, .cuda = nullptr};
+    .op = "HyperConnectionBegin", .cpu = HyperConnectionBeginCpu, .cuda = HyperConnectionBeginCuda};
 constexpr OpTable<HyperConnectionInArgs> kIn = {
-    .op = "HyperConnectionIn", .cpu = HyperConnectionInCpu, .cuda = nullptr};
+    .op = "HyperConnectionIn", .cpu = HyperConnectionInCpu, .cuda = HyperConnectionInCuda};
 constexpr OpTable<HyperConnectionOutArgs> kOut = {
-    .op = "HyperConnectionOut", .cpu = HyperConnectionOutCpu, .cuda = nullptr};
+    .op = "HyperConnectionOut", .cpu = HyperConnectionOutCpu, .cuda = HyperConnectionOutCuda};
 constexpr OpTable<HyperConnectionHeadArgs> kHead = {
-    .op = "HyperConnectionHead", .cpu = HyperConnectionHeadCpu, .cuda = nullptr};
+    .op = "HyperConnectionHead", .cpu = HyperConnectionHeadCpu, .cuda = HyperConnectionHeadCuda};
 
 // Sizes of the streams, bound by BindStreams.
 struct StreamSizes {
@@ -45,6 +45,12 @@ void BindMix(ShapeChecker& checker, const Args& args, const StreamSizes& sizes, 
 }
 
 }  // namespace
+
+int64_t HyperConnectionWorkspaceBytes(Device& device, int64_t max_tokens, int64_t streams,
+                                      int64_t width) {
+  if (device.type() == DeviceType::kCpu) return 0;
+  return HyperConnectionCudaWorkspaceBytes(max_tokens, (2 + streams) * streams, streams * width);
+}
 
 absl::Status HyperConnectionBegin(const OpContext& ctx, const HyperConnectionBeginArgs& args) {
   StreamSizes sizes;

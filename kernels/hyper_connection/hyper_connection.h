@@ -62,12 +62,17 @@ struct HyperConnectionHeadArgs {
 };
 
 // InvalidArgument for operands that do not fit together, more than kMaxHyperStreams streams or a
-// parameter out of range, Unimplemented where the device has no kernel. A token's results depend on
-// that token alone, bit for bit. Worker thread.
+// parameter out of range, Unimplemented where the device has no kernel, ResourceExhausted from In
+// and Head for a workspace below HyperConnectionWorkspaceBytes(). A token's results depend on that
+// token alone, bit for bit. Worker thread.
 absl::Status HyperConnectionBegin(const OpContext& ctx, const HyperConnectionBeginArgs& args);
 absl::Status HyperConnectionIn(const OpContext& ctx, const HyperConnectionInArgs& args);
 absl::Status HyperConnectionOut(const OpContext& ctx, const HyperConnectionOutArgs& args);
 absl::Status HyperConnectionHead(const OpContext& ctx, const HyperConnectionHeadArgs& args);
+
+// For calls of up to `max_tokens` tokens of `streams` streams of `width` elements; 0 on the CPU.
+int64_t HyperConnectionWorkspaceBytes(Device& device, int64_t max_tokens, int64_t streams,
+                                      int64_t width);
 
 }  // namespace millrace
 

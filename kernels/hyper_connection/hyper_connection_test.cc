@@ -276,6 +276,11 @@ TEST_P(HyperConnectionTest, WidestModel) {
   CheckOut(kHyperConnectionWidest, DType::kBF16);
 }
 
+TEST_P(HyperConnectionTest, MoreTokensThanAPass) {
+  CheckIn(kHyperConnectionLongest, DType::kBF16, {.iterations = 3});
+  CheckHead(kHyperConnectionLongest, DType::kBF16, {});
+}
+
 // The test's numbers differ by far more than its tolerances from one parameter to the next.
 TEST_P(HyperConnectionTest, EachParameterMatters) {
   const HyperConnectionCase c = {3, 4, 20, 0};
@@ -334,37 +339,59 @@ TEST_P(HyperConnectionTest, LargeLogitsStayFinite) {
 }
 
 TEST_P(HyperConnectionTest, TokensAreIndependentAndTwiceTheSame) {
-  const HyperConnectionCase c = {70, 4, 137, 0};
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
-    InTensors all(device(), c, dtype);
-    InTensors again(device(), c, dtype);
-    ASSERT_TRUE(HyperConnectionIn(ctx(), all.Args({})).ok());
-    const HyperConnectionInArgs whole = again.Args({});
-    for (int64_t t = 0; t < c.tokens; ++t) {
-      HyperConnectionInArgs one = whole;
-      for (TensorView* view : {&one.streams, &one.x, &one.post, &one.comb}) {
-        *view = view->Rows(t, t + 1);
+  for (const HyperConnectionCase& c :
+       {HyperConnectionCase{70, 4, 137, 0}, HyperConnectionCase{1030, 4, 384, 0}}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      InTensors all(device(), c, dtype);
+      InTensors again(device(), c, dtype);
+      ASSERT_TRUE(HyperConnectionIn(ctx(), all.Args({})).ok());
+      const HyperConnectionInArgs whole = again.Args({});
+      // One token, then two, and so on.
+      for (int64_t first = 0, count = 1; first < c.tokens; first += count++) {
+        HyperConnectionInArgs some = whole;
+        for (TensorView* view : {&some.streams, &some.x, &some.post, &some.comb}) {
+          *view = view->Rows(first, std::min(first + count, c.tokens));
+        }
+        ASSERT_TRUE(HyperConnectionIn(ctx(), some).ok());
       }
-      ASSERT_TRUE(HyperConnectionIn(ctx(), one).ok());
+      ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
+      EXPECT_EQ(all.x.GetBytes(), again.x.GetBytes());
+      EXPECT_EQ(all.post.GetBytes(), again.post.GetBytes());
+      EXPECT_EQ(all.comb.GetBytes(), again.comb.GetBytes());
     }
-    ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
-    EXPECT_EQ(all.x.GetBytes(), again.x.GetBytes());
-    EXPECT_EQ(all.post.GetBytes(), again.post.GetBytes());
-    EXPECT_EQ(all.comb.GetBytes(), again.comb.GetBytes());
   }
 }
 
-TEST_P(HyperConnectionTest, NanStaysInItsToken) {
-  InTensors t(device(), {3, 4, 10, 0}, DType::kF32);
-  Values values = t.streams.Get();
-  values[40 + 17] = kNan;
-  t.streams.Set(values);
-  ASSERT_TRUE(HyperConnectionIn(ctx(), t.Args({})).ok());
+TEST_P(HyperConnectionTest, WorkspaceIsWhatItSaysAndTooLittleIsRefused) {
+  const HyperConnectionCase c = {41, 4, 512, 0};
+  InTensors t(device(), c, DType::kBF16);
+  const int64_t bytes = HyperConnectionWorkspaceBytes(device(), c.tokens, c.streams, c.width);
+  EXPECT_EQ(bytes > 0, device().type() == DeviceType::kCuda);
+  auto buffer = device().Allocate(bytes + 1);
+  ASSERT_TRUE(buffer.ok());
+  Workspace enough(buffer->data(), bytes);
+  EXPECT_TRUE(HyperConnectionIn({device(), ctx().stream, enough}, t.Args({})).ok());
   ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
-  for (const GuardedTensor* out : {&t.x, &t.post, &t.comb}) {
-    const Values got = out->Get();
-    const size_t a_token = got.size() / 3;
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i / a_token == 1) << i;
+  EXPECT_LE(enough.peak(), bytes);
+  if (bytes == 0) return;
+  Workspace little(buffer->data(), bytes - 1);
+  EXPECT_EQ(HyperConnectionIn({device(), ctx().stream, little}, t.Args({})).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_P(HyperConnectionTest, NanStaysInItsToken) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    InTensors t(device(), {3, 4, 128, 0}, dtype);
+    Values values = t.streams.Get();
+    values[512 + 317] = kNan;
+    t.streams.Set(values);
+    ASSERT_TRUE(HyperConnectionIn(ctx(), t.Args({})).ok());
+    ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
+    for (const GuardedTensor* out : {&t.x, &t.post, &t.comb}) {
+      const Values got = out->Get();
+      const size_t a_token = got.size() / 3;
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i / a_token == 1) << i;
+    }
   }
 }
 
@@ -377,9 +404,10 @@ TEST_P(HyperConnectionTest, BeginCopiesIntoEveryStream) {
       x.SetNormal(rng);
       ASSERT_TRUE(HyperConnectionBegin(ctx(), {.x = x.view(), .streams = streams.view()}).ok());
       ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
+      const Values given = x.Get();
       Values want;
       for (int64_t t = 0; t < c.tokens; ++t) {
-        for (int64_t j = 0; j < c.streams; ++j) Append(want, Slice(x.Get(), t, c.width));
+        for (int64_t j = 0; j < c.streams; ++j) Append(want, Slice(given, t, c.width));
       }
       EXPECT_EQ(streams.Get(), want) << c.tokens << "x" << c.streams << "x" << c.width;
       EXPECT_TRUE(AllIntact({&x, &streams}));
@@ -437,8 +465,8 @@ TEST_P(HyperConnectionTest, RefusesWhatDoesNotFit) {
             "HyperConnectionHead: fn.dim(0) = 24, want 4");
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, HyperConnectionTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, HyperConnectionTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 }  // namespace
 }  // namespace millrace

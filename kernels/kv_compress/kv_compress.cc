@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<KvCompressArgs> kKvCompress = {
-    .op = "KvCompress", .cpu = KvCompressCpu, .cuda = nullptr};
+    .op = "KvCompress", .cpu = KvCompressCpu, .cuda = KvCompressCuda};
 
 void CheckState(ShapeChecker& checker, const KvCompressArgs& args, const KvCompressShape& shape) {
   int64_t sequences = args.batch.kv_len.dim(0), slots = kUnbound;

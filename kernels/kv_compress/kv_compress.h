@@ -66,8 +66,8 @@ struct KvCompressArgs {
 // before; and however a sequence is cut into steps, its rows are the same bit for bit.
 //
 // InvalidArgument for operands that do not fit together and, on the CPU, for lengths, pages or
-// slots out of range (nothing is written then); Unimplemented where the device has no kernel.
-// Worker thread.
+// slots out of range (nothing is written then); elsewhere such a sequence counts as one without
+// tokens, and such a page as none. Unimplemented where the device has no kernel. Worker thread.
 absl::Status KvCompress(const OpContext& ctx, const KvCompressArgs& args);
 
 }  // namespace millrace

@@ -17,6 +17,7 @@ inline KvCompressShape KvCompressShapeOf(const KvCompressArgs& args) {
 }
 
 absl::Status KvCompressCpu(const OpContext& ctx, const KvCompressArgs& args);
+absl::Status KvCompressCuda(const OpContext& ctx, const KvCompressArgs& args);
 
 }  // namespace millrace
 

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/kv_compress/kv_compress_cases.h"
+#include "kernels/kv_compress/testing.h"
 #include "kernels/latent_cache/hadamard_fp4.h"
 #include "kernels/latent_cache/testing.h"
 #include "kernels/testing/guarded_tensor.h"
@@ -16,173 +17,6 @@
 
 namespace millrace {
 namespace {
-
-using Values = std::vector<double>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr float kEps = 1e-3f;
-
-size_t At(int64_t i) { return static_cast<size_t>(i); }
-
-// Sequences with all their projections, the weights, and what the op keeps of them.
-class World {
- public:
-  World(Device& device, const KvCompressCase& c, std::vector<int64_t> lengths, uint64_t seed = 7)
-      : shape({c.ratio, c.dim, c.carry_blocks > 0}),
-        pages(lengths, c.page_tokens, seed),
-        ape(device, DType::kF32, {c.ratio, shape.projected()}, 3),
-        weight(device, c.weight, {c.dim}),
-        inv_freq(device, DType::kF32, {c.pairs}),
-        state(device, DType::kF32, {NumSlots(), shape.state_rows(), shape.state_width()}),
-        carry(device, DType::kF32,
-              {pages.num_pages(), 1, std::max<int64_t>(c.carry_blocks, 1), shape.carry_width()}),
-        store(LatentStore(device, c.store, pages.num_pages(), c.page_tokens / c.ratio, c.dim)),
-        device_(device) {
-    TestRng rng(seed);
-    for (int64_t length : lengths) {
-      for (auto* all : {&kv_, &score_}) {
-        TestRows rows;
-        for (int64_t p = 0; p < length; ++p) rows.push_back(RandomRow(rng));
-        all->push_back(std::move(rows));
-      }
-    }
-    ape.SetNormal(rng);
-    weight.SetUniform(rng, 0.5, 2);
-    inv_freq.SetUniform(rng, 0, 1);
-    FillLatentStore(store, rng);
-    // state and carry stay full of NaN: nothing may count that was not written before.
-  }
-
-  int64_t NumSlots() const { return pages.sequences() + 2; }
-  // Not in order.
-  int64_t SlotOf(int64_t b) const { return NumSlots() - 1 - b; }
-  int64_t Length(int64_t b) const { return static_cast<int64_t>(kv_[At(b)].size()); }
-  Values& kv(int64_t b, int64_t p) { return kv_[At(b)][At(p)]; }
-  Values& score(int64_t b, int64_t p) { return score_[At(b)][At(p)]; }
-
-  // The row of entry s of sequence b, by the formulas.
-  Values Expected(int64_t b, int64_t s) const {
-    std::vector<std::pair<int64_t, int64_t>> parts;  // position, first channel
-    const int64_t r = shape.ratio;
-    for (int64_t p = s * r - (shape.overlap ? r : 0); p < (s + 1) * r; ++p) {
-      if (p >= 0) parts.emplace_back(p, shape.overlap && p >= s * r ? shape.dim : 0);
-    }
-    const Values apes = ape.Get();
-    Values row;
-    for (int64_t i = 0; i < shape.dim; ++i) row.push_back(Pooled(b, parts, i, apes));
-    double sum = 0;
-    for (double x : row) sum += x * x;
-    const double norm = std::sqrt(sum / static_cast<double>(shape.dim) + eps);
-    const Values weights = weight.Get();
-    for (size_t i = 0; i < row.size(); ++i) row[i] = row[i] / norm * weights[i];
-    Rotate(row, static_cast<double>(s * r));
-    return row;
-  }
-
-  // One step; `padding_tokens` more belong to no sequence.
-  absl::Status Step(const OpContext& ctx, const std::vector<SequenceStep>& step,
-                    std::vector<int64_t> order = {}, int64_t padding_tokens = 0) {
-    StepBatch batch(device_, pages, step, order);
-    const int64_t tokens = batch.tokens() + padding_tokens;
-    GuardedTensor kv(device_, DType::kF32, {tokens, shape.projected()}, 5);
-    GuardedTensor score(device_, DType::kF32, {tokens, shape.projected()}, 2);
-    GuardedTensor slots(device_, DType::kI32, {static_cast<int64_t>(step.size())});
-    Values kvs, scores, slot_ids;
-    for (int64_t t = 0; t < tokens; ++t) {
-      const bool is_real = t < batch.tokens();
-      const Values none(At(shape.projected()), 0);
-      const auto append = [&](Values& to, const std::vector<TestRows>& from) {
-        const Values& row = is_real ? from[At(batch.sequence(t))][At(batch.position(t))] : none;
-        to.insert(to.end(), row.begin(), row.end());
-      };
-      append(kvs, kv_);
-      append(scores, score_);
-    }
-    kv.Set(kvs);
-    score.Set(scores);
-    for (size_t b = 0; b < step.size(); ++b) {
-      slot_ids.push_back(
-          static_cast<double>(SlotOf(order.empty() ? static_cast<int64_t>(b) : order[b])));
-    }
-    slots.Set(slot_ids);
-    const absl::Status status = KvCompress(ctx, Args(batch, kv, score, slots));
-    if (!status.ok()) return status;
-    EXPECT_TRUE(kv.GuardsIntact() && score.GuardsIntact() && slots.GuardsIntact());
-    return device_.Synchronize(ctx.stream);
-  }
-
-  // All tokens of all sequences in one step.
-  absl::Status Whole(const OpContext& ctx) {
-    std::vector<SequenceStep> step;
-    for (int64_t b = 0; b < pages.sequences(); ++b) step.push_back({0, Length(b)});
-    return Step(ctx, step);
-  }
-
-  KvCompressArgs Args(StepBatch& batch, const GuardedTensor& kv, const GuardedTensor& score,
-                      const GuardedTensor& slots) const {
-    KvCompressArgs args = {.kv = kv.view(),
-                           .score = score.view(),
-                           .ape = ape.view(),
-                           .norm_weight = weight.view(),
-                           .inv_freq = inv_freq.view(),
-                           .batch = batch.view(),
-                           .state_slots = slots.view(),
-                           .state = state.view(),
-                           .store = store.view(),
-                           .norm_eps = eps,
-                           .hadamard_fp4 = hadamard_fp4};
-    if (shape.overlap) args.carry = carry.view();
-    return args;
-  }
-
-  bool GuardsIntact() const {
-    return ape.GuardsIntact() && weight.GuardsIntact() && inv_freq.GuardsIntact() &&
-           state.GuardsIntact() && carry.GuardsIntact() && store.GuardsIntact();
-  }
-
-  KvCompressShape shape;
-  ScatteredPages pages;
-  float eps = kEps;
-  bool hadamard_fp4 = false;
-  GuardedTensor ape, weight, inv_freq, state, carry, store;
-
- private:
-  Values RandomRow(TestRng& rng) const {
-    Values row;
-    for (int64_t i = 0; i < shape.projected(); ++i) row.push_back(static_cast<float>(rng.Normal()));
-    return row;
-  }
-
-  double Pooled(int64_t b, const std::vector<std::pair<int64_t, int64_t>>& parts, int64_t channel,
-                const Values& apes) const {
-    double maximum = -kInfinity, sum = 0, mixed = 0;
-    const auto score = [&](int64_t p, int64_t c) {
-      return score_[At(b)][At(p)][At(c)] + apes[At(p % shape.ratio * shape.projected() + c)];
-    };
-    for (auto [p, c] : parts) maximum = std::max(maximum, score(p, c + channel));
-    for (auto [p, c] : parts) {
-      const double w = std::exp(score(p, c + channel) - maximum);
-      sum += w;
-      mixed += w * kv_[At(b)][At(p)][At(c + channel)];
-    }
-    return mixed / sum;
-  }
-
-  void Rotate(Values& row, double position) const {
-    const Values frequencies = inv_freq.Get();
-    double* pair = row.data() + row.size() - 2 * frequencies.size();
-    for (double f : frequencies) {
-      const double c = std::cos(position * f), s = std::sin(position * f);
-      const double a = pair[0], b = pair[1];
-      pair[0] = a * c - b * s;
-      pair[1] = b * c + a * s;
-      pair += 2;
-    }
-  }
-
-  Device& device_;
-  std::vector<TestRows> kv_, score_;  // [sequence][position][channel]
-};
 
 Tolerance ToleranceOf(DType store) {
   return store == DType::kF32 ? Tolerance{2e-5, 1e-5} : Tolerance{1e-4, 4e-3};
@@ -237,7 +71,8 @@ class KvCompressTest : public OpTest {
 
 std::string NameOf(const KvCompressCase& c) {
   return "ratio " + std::to_string(c.ratio) + ", dim " + std::to_string(c.dim) + ", pages of " +
-         std::to_string(c.page_tokens) + ", carry blocks " + std::to_string(c.carry_blocks);
+         std::to_string(c.page_tokens) + ", carry blocks " + std::to_string(c.carry_blocks) +
+         ", padding " + std::to_string(c.padding);
 }
 
 TEST_P(KvCompressTest, MatchesTheFormulas) {
@@ -247,6 +82,17 @@ TEST_P(KvCompressTest, MatchesTheFormulas) {
     World world(
         device(), c,
         {0, c.ratio - 1, c.ratio, c.page_tokens + c.ratio, 2 * c.page_tokens + c.ratio / 2});
+    const TestRows before = LatentStoreRows(world.store);
+    RunWhole(world);
+    ExpectRows(world, before);
+  }
+}
+
+// More entries than an H200 has in hand at once: its blocks make several each.
+TEST_P(KvCompressTest, ManyEntries) {
+  for (const KvCompressCase& c : {KvCompressCase{4, 8, 2, 64, 1}, KvCompressCase{1, 8, 1, 64, 0}}) {
+    SCOPED_TRACE(NameOf(c));
+    World world(device(), c, {c.ratio * 2250 + 1, 3, c.ratio * 2251});
     const TestRows before = LatentStoreRows(world.store);
     RunWhole(world);
     ExpectRows(world, before);
@@ -318,21 +164,33 @@ TEST_P(KvCompressTest, Fp8RowsAreTheFormatsOfTheFloatRows) {
 }
 
 TEST_P(KvCompressTest, HadamardFp4IsAppliedLast) {
-  for (DType store : {DType::kF32, DType::kBF16}) {
-    const KvCompressCase c = {4, 128, 32, 128, 1, store};
+  for (KvCompressCase c : kKvCompressHadamardCases) {
+    SCOPED_TRACE(NameOf(c));
     KvCompressCase floats = c;
     floats.store = DType::kF32;
-    World plain(device(), floats, {140}), rounded(device(), c, {140});
+    const int64_t length = 2 * c.page_tokens + 3;
+    World plain(device(), floats, {length}), rounded(device(), c, {length});
     rounded.hadamard_fp4 = true;
     RunWhole(plain);
     RunWhole(rounded);
     const TestRows before = LatentStoreRows(plain.store), got = LatentStoreRows(rounded.store);
-    for (int64_t s = 0; s < 140 / 4; ++s) {
-      const size_t row = At(plain.pages.RowOf(0, s * 4, 4));
+    for (int64_t s = 0; s < length / c.ratio; ++s) {
+      const size_t row = At(plain.pages.RowOf(0, s * c.ratio, c.ratio));
       std::vector<float> want(before[row].begin(), before[row].end());
-      ApplyHadamardFp4(want.data(), 128);
-      EXPECT_EQ(got[row], Values(want.begin(), want.end())) << s;
+      ApplyHadamardFp4(want.data(), c.dim);
+      EXPECT_TRUE(AllClose(got[row], Values(want.begin(), want.end()), {0, 0})) << s;
     }
+  }
+}
+
+TEST_P(KvCompressTest, HadamardFp4OfWhatIsNotFinite) {
+  World world(device(), {4, 64, 2, 8, 1, DType::kBF16}, {20});
+  world.hadamard_fp4 = true;
+  world.kv(0, 5)[3] = kInfinity;  // its part in entry 2
+  RunWhole(world);
+  const TestRows got = LatentStoreRows(world.store);
+  for (int64_t s = 0; s < 5; ++s) {
+    for (double x : got[At(world.pages.RowOf(0, s * 4, 4))]) EXPECT_EQ(std::isnan(x), s == 2) << s;
   }
 }
 
@@ -401,6 +259,47 @@ TEST_P(KvCompressTest, NoTokens) {
     EXPECT_TRUE(status.ok()) << status;
   }
   EXPECT_EQ(world.store.GetBytes(), before);
+}
+
+// Sequences whose numbers make no sense, between two that do.
+TEST_P(KvCompressTest, OnTheGpuWhatIsOutOfRangeCountsAsNone) {
+  if (device().type() == DeviceType::kCpu) return;
+  for (int64_t blocks : {0, 1}) {
+    const KvCompressCase c = {4, 32, 8, 8, blocks};
+    for (int change = 0; change < 5; ++change) {
+      World world(device(), c, {13, 13, 13}), same(device(), c, {13, 13, 13});
+      const auto run = [&](World& w, bool is_changed) {
+        StepBatch batch(device(), w.pages, {{0, 13}, {0, is_changed ? 13 : 0}, {0, 13}});
+        const int64_t tokens = batch.tokens();
+        GuardedTensor kv(device(), DType::kF32, {tokens, w.shape.projected()});
+        GuardedTensor score(device(), DType::kF32, {tokens, w.shape.projected()});
+        GuardedTensor slots(device(), DType::kI32, {3});
+        Values rows;
+        for (int64_t t = 0; t < tokens; ++t) {
+          const Values& row = w.kv(batch.sequence(t), batch.position(t));
+          rows.insert(rows.end(), row.begin(), row.end());
+        }
+        kv.Set(rows);
+        score.Set(rows);
+        slots.Set({0, is_changed && change == 0 ? 9.0 : is_changed && change == 1 ? -1.0 : 1.0, 2});
+        if (is_changed && change == 2) batch.kv_len().Set({13, 12, 13});  // fewer than the step's
+        Values table = batch.table().Get();
+        const int64_t pages = w.pages.max_pages();
+        if (is_changed && change >= 3) {
+          for (int64_t i = 0; i < pages; ++i) table[At(pages + i)] = change == 3 ? -1 : 99;
+        }
+        batch.table().Set(table);
+        const absl::Status status = KvCompress(ctx(), w.Args(batch, kv, score, slots));
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_TRUE(device().Synchronize(ctx().stream).ok());
+      };
+      run(world, true);
+      run(same, false);
+      EXPECT_EQ(world.store.GetBytes(), same.store.GetBytes()) << change;
+      EXPECT_EQ(world.carry.GetBytes(), same.carry.GetBytes()) << change;
+      EXPECT_TRUE(world.GuardsIntact());
+    }
+  }
 }
 
 TEST_P(KvCompressTest, TouchesItsOwnStateAlone) {
@@ -476,23 +375,27 @@ TEST_P(KvCompressRefusalTest, StateAndCarry) {
             "KvCompress: carry.dim(0) = 1, want 4");
   EXPECT_EQ(Message([](auto& a) { a.carry->dims[2] = 3; }),
             "KvCompress: carry: a block must be a whole number of windows");
-  EXPECT_EQ(Message([](auto& a) { a.state = a.state.Rows(0, 0); }),
-            "KvCompress: state_slots[0] = 0, want 0 to -1");
 }
 
 TEST_P(KvCompressRefusalTest, Batch) {
-  EXPECT_EQ(Message([](auto& a) { a.batch.page_table = a.batch.page_table.Cols(0, 1); }),
-            "KvCompress: kv_len[0] = 9, want 9 to 8");
   EXPECT_EQ(Message([](auto& a) { a.state_slots = a.state_slots.Rows(0, 0); }),
             "KvCompress: state_slots.dim(0) = 0, want 1");
   EXPECT_EQ(Message([](auto& a) { a.batch.q_start.dtype = DType::kI64; }),
             "KvCompress: q_start has dtype int64, want int32");
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, KvCompressTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
-INSTANTIATE_TEST_SUITE_P(Devices, KvCompressRefusalTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+TEST_P(KvCompressRefusalTest, OnTheCpuValuesOutOfRange) {
+  if (device().type() != DeviceType::kCpu) return;
+  EXPECT_EQ(Message([](auto& a) { a.batch.page_table = a.batch.page_table.Cols(0, 1); }),
+            "KvCompress: kv_len[0] = 9, want 9 to 8");
+  EXPECT_EQ(Message([](auto& a) { a.state = a.state.Rows(0, 0); }),
+            "KvCompress: state_slots[0] = 0, want 0 to -1");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, KvCompressTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, KvCompressRefusalTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 }  // namespace
 }  // namespace millrace

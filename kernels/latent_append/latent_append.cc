@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<LatentAppendArgs> kLatentAppend = {
-    .op = "LatentAppend", .cpu = LatentAppendCpu, .cuda = nullptr};
+    .op = "LatentAppend", .cpu = LatentAppendCpu, .cuda = LatentAppendCuda};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status LatentAppendCpu(const OpContext& ctx, const LatentAppendArgs& args);
+absl::Status LatentAppendCuda(const OpContext& ctx, const LatentAppendArgs& args);
 
 }  // namespace millrace
 

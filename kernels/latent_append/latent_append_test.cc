@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/latent_append/latent_append_cases.h"
+#include "kernels/latent_cache/latent_row.h"
 #include "kernels/latent_cache/testing.h"
 #include "kernels/testing/guarded_tensor.h"
 #include "kernels/testing/op_test.h"
@@ -124,6 +125,46 @@ TEST_P(LatentAppendTest, Fp8AtTheEdges) {
   }
 }
 
+// The bits, with magnitudes of all exponents and each place in a power of two; no NaN in the bf16
+// part, whose payload is not the format's.
+TEST_P(LatentAppendTest, Fp8BytesAreOneFunctionOfTheRow) {
+  constexpr int64_t kTokens = 263;
+  for (DType from : {DType::kF32, DType::kBF16}) {
+    Tensors t(device(), {kTokens, 512, 3, 96, from, DType::kU8});
+    TestRng rng(5);
+    Values rows, slots;
+    for (int64_t token = 0; token < kTokens; ++token) {
+      slots.push_back(static_cast<double>(token));
+      for (int64_t i = 0; i < 512; ++i) {
+        const int exponent = static_cast<int>(token) - 134 - static_cast<int>(rng.Integer(0, 12));
+        rows.push_back(std::ldexp(rng.Uniform(1, 2), std::min(exponent, 127)) *
+                       (rng.Uniform() < 0.5 ? -1 : 1));
+      }
+    }
+    t.rows.Set(rows);
+    rows = t.rows.Get();
+    rows[70 * 512 + 69] = kNan;
+    rows[71 * 512 + 4] = kInfinity;
+    rows[72 * 512 + 447] = -kInfinity;
+    std::fill_n(rows.begin() + 73 * 512, 256, -0.0);
+    t.rows.Set(rows);
+    t.slots.Set(slots);
+    Run(t.Args());
+    const std::vector<uint8_t> got = t.store.GetBytes();
+    std::vector<uint8_t> want = got;
+    TensorView store = t.store.view();
+    store.data = want.data();
+    for (int64_t token = 0; token < kTokens; ++token) {
+      std::vector<float> row;
+      for (int64_t i = 0; i < 512; ++i) {
+        row.push_back(static_cast<float>(rows[static_cast<size_t>(token * 512 + i)]));
+      }
+      WriteLatentRow(row.data(), 512, store, token / 96, token % 96);
+    }
+    EXPECT_EQ(got, want);
+  }
+}
+
 TEST_P(LatentAppendTest, PagesMayLieApart) {
   for (DType dtype : {DType::kF32, DType::kU8}) {
     Tensors t(device(), {4, 512, 6, 2, DType::kF32, dtype});
@@ -161,7 +202,29 @@ TEST_P(LatentAppendTest, RefusesWhatDoesNotFit) {
             "LatentAppend: store.dim(3) = 584, want 512");
 }
 
+// A store that begins one element behind where the allocation does: no row is aligned.
+TEST_P(LatentAppendTest, StoresNeedNoAlignment) {
+  for (DType from : {DType::kF32, DType::kBF16}) {
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kU8}) {
+      Tensors t(device(), {4, 512, 3, 2, from, dtype}),
+          plain(device(), {4, 512, 3, 2, from, dtype});
+      t.store.SetAll(1);
+      plain.store.SetAll(1);
+      LatentAppendArgs args = t.Args();
+      args.store.data = args.store.as<uint8_t>() + DTypeBytes(dtype);
+      for (Tensors* each : {&t, &plain}) each->slots.Set({1, -1, 3, 0});
+      Run(args);
+      Run(plain.Args());
+      std::vector<uint8_t> want = plain.store.GetBytes();  // its last page has no new row
+      std::rotate(want.begin(), want.end() - DTypeBytes(dtype), want.end());
+      EXPECT_EQ(t.store.GetBytes(), want);
+      EXPECT_TRUE(t.store.GuardsIntact());
+    }
+  }
+}
+
 TEST_P(LatentAppendTest, RefusesSlotsOutsideTheStoreAndWritesNothing) {
+  if (device().type() != DeviceType::kCpu) return;  // see the next test
   Tensors t(device(), {3, 512, 2, 4});
   const std::vector<uint8_t> before = t.store.GetBytes();
   for (double slot : {8.0, -2.0}) {
@@ -173,8 +236,21 @@ TEST_P(LatentAppendTest, RefusesSlotsOutsideTheStoreAndWritesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, LatentAppendTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+TEST_P(LatentAppendTest, OnTheGpuSlotsOutsideTheStoreCountAsNone) {
+  if (device().type() == DeviceType::kCpu) return;
+  for (double slot : {8.0, -2.0, 4294967296.0, -4294967296.0}) {
+    Tensors t(device(), {3, 512, 2, 4}), same(device(), {3, 512, 2, 4});
+    t.slots.Set({0, slot, 1});
+    same.slots.Set({0, -1, 1});
+    Run(t.Args());
+    Run(same.Args());
+    EXPECT_EQ(t.store.GetBytes(), same.store.GetBytes());
+    EXPECT_TRUE(t.store.GuardsIntact());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LatentAppendTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 }  // namespace
 }  // namespace millrace

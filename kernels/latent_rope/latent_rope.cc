@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<LatentRopeArgs> kLatentRope = {
-    .op = "LatentRope", .cpu = LatentRopeCpu, .cuda = nullptr};
+    .op = "LatentRope", .cpu = LatentRopeCpu, .cuda = LatentRopeCuda};
 
 }  // namespace
 

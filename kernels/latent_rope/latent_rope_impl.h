@@ -7,6 +7,7 @@
 namespace millrace {
 
 absl::Status LatentRopeCpu(const OpContext& ctx, const LatentRopeArgs& args);
+absl::Status LatentRopeCuda(const OpContext& ctx, const LatentRopeArgs& args);
 
 }  // namespace millrace
 

@@ -11,9 +11,9 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<MoeDispatchArgs> kDispatch = {
-    .op = "MoeDispatch", .cpu = MoeDispatchCpu, .cuda = nullptr};
+    .op = "MoeDispatch", .cpu = MoeDispatchCpu, .cuda = MoeDispatchCuda};
 constexpr OpTable<MoeCombineArgs> kCombine = {
-    .op = "MoeCombine", .cpu = MoeCombineCpu, .cuda = nullptr};
+    .op = "MoeCombine", .cpu = MoeCombineCpu, .cuda = MoeCombineCuda};
 
 }  // namespace
 

@@ -8,6 +8,8 @@ namespace millrace {
 
 absl::Status MoeDispatchCpu(const OpContext& ctx, const MoeDispatchArgs& args);
 absl::Status MoeCombineCpu(const OpContext& ctx, const MoeCombineArgs& args);
+absl::Status MoeDispatchCuda(const OpContext& ctx, const MoeDispatchArgs& args);
+absl::Status MoeCombineCuda(const OpContext& ctx, const MoeCombineArgs& args);
 
 }  // namespace millrace
 

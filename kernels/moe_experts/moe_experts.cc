@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr OpTable<MoeExpertsArgs> kMoeExperts = {.op = "MoeExperts", .cpu = MoeExpertsCpu};
+constexpr OpTable<MoeExpertsArgs> kMoeExperts = {
+    .op = "MoeExperts", .cpu = MoeExpertsCpu, .cuda = MoeExpertsCuda};
 
 absl::Status CheckStacks(const OpContext& ctx, const MoeExpertsArgs& a) {
   const DeviceType device = ctx.device.type();
@@ -44,7 +45,7 @@ absl::Status MoeExperts(const OpContext& ctx, const MoeExpertsArgs& args) {
 }
 
 int64_t MoeExpertsWorkspaceBytes(Device& device, const MoeExpertsShape& shape) {
-  if (device.type() != DeviceType::kCpu) return 0;
+  if (device.type() == DeviceType::kCuda) return MoeExpertsCudaWorkspaceBytes(shape);
   return MoeExpertsCpuWorkspaceBytes(device.thread_pool()->threads(), shape);
 }
 

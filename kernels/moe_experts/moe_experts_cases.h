@@ -25,6 +25,22 @@ inline constexpr MoeExpertsCase kMoeExpertsCases[] = {
     {40, 96, 160, 5, 0, 5, 5},       {600, 32, 32, 7, 3, 4, 3, 2, 0.5f},
 };
 
+// With rounded activations, sizes as the GPU's kernels for NVFP4 divide them: pieces of 256 inputs,
+// one to sixteen and more; streams of tiles in a block; items with few, many and more than 16
+// choices; nobody's experts; rows off 16 bytes, which they leave to the plain ones.
+inline constexpr MoeExpertsCase kMoeExpertsRoundedCases[] = {
+    {1, 256, 256, 2, 0, 2, 1},     {3, 512, 256, 3, 0, 3, 2, 0, 2},
+    {40, 256, 512, 2, 0, 2, 2, 4}, {7, 1280, 256, 6, 2, 2, 4, 8, 0.5f},
+    {2, 4352, 256, 1, 0, 1, 1},    {1, 256, 4352, 2, 1, 1, 2, 0, 10},
+    {9, 2048, 256, 9, 2, 3, 3},    {5, 256, 768, 2, 0, 2, 2, 3, 1},
+};
+
+// Served models' routed experts: DeepSeek-V4-Flash.
+struct MoeExpertsServed {
+  int64_t hidden, width, experts, chosen;
+};
+inline constexpr MoeExpertsServed kMoeExpertsServed = {4096, 2048, 256, 6};
+
 }  // namespace millrace
 
 #endif  // KERNELS_MOE_EXPERTS_MOE_EXPERTS_CASES_H_

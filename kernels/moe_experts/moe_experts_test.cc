@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/lowp/small_float.h"
 #include "kernels/moe_experts/moe_experts_cases.h"
 #include "kernels/stored_matrix/random_stored_matrix.h"
 #include "kernels/testing/guarded_tensor.h"
@@ -68,9 +69,35 @@ struct Tensors {
 
 double Clamped(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-// One expert's answer to one token, by the formula; `scale` gets the largest magnitude on the way,
-// for the tolerance.
-Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, double& scale) {
+// What activations become: 2^ceil(log2(amax / 448)) for each 128, and E4M3 of what is left.
+// `slack`: how far each may move where it is this near (relative) to where the rounding turns.
+constexpr double kNearTurn = 1e-5;
+void Round(Values& x, Values& slack) {
+  slack.assign(x.size(), 0.0);
+  for (size_t begin = 0; begin < x.size(); begin += 128) {
+    const size_t end = std::min(begin + 128, x.size());
+    double amax = 1e-4;
+    for (size_t i = begin; i < end; ++i) amax = std::max(amax, std::abs(x[i]));
+    const double scale = std::exp2(std::ceil(std::log2(amax / 448)));
+    const auto rounded = [&](double v) {
+      return static_cast<double>(kE4M3Values[EncodeE4M3(v / scale)]) * scale;
+    };
+    for (size_t i = begin; i < end; ++i) {
+      slack[i] = std::abs(rounded(x[i] * (1 + kNearTurn)) - rounded(x[i] * (1 - kNearTurn)));
+      x[i] = rounded(x[i]);
+    }
+  }
+}
+
+// How far a token's outputs may be off.
+struct Bounds {
+  double scale = 0;  // the largest magnitude on the way
+  Values slack;  // of each output, where roundings in front of down turn; empty without roundings
+};
+
+// One expert's answer to one token, by the formula.
+Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, Bounds& bounds) {
+  const bool rounds = !bounds.slack.empty();
   const double limit = t.shape.limit > 0 ? static_cast<double>(t.shape.limit)
                                          : std::numeric_limits<double>::infinity();
   Values hidden;
@@ -83,6 +110,8 @@ Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, 
     gate = Clamped(gate, -1e300, limit);
     hidden.push_back(gate / (1 + std::exp(-gate)) * Clamped(up, -limit, limit) * weight);
   }
+  Values turns;
+  if (rounds) Round(hidden, turns);
   Values out;
   for (int64_t d = 0; d < t.shape.hidden; ++d) {
     double sum = 0, magnitude = 0;
@@ -90,29 +119,41 @@ Values Answer(const Tensors& t, int64_t expert, const double* x, double weight, 
       const double product = t.down.At(expert, d, i) * hidden[static_cast<size_t>(i)];
       sum += product;
       magnitude += std::abs(product);
+      if (rounds) {
+        bounds.slack[static_cast<size_t>(d)] +=
+            std::abs(t.down.At(expert, d, i)) * turns[static_cast<size_t>(i)];
+      }
     }
-    scale = std::max(scale, magnitude);
+    bounds.scale = std::max(bounds.scale, magnitude);
     out.push_back(sum);
   }
   return out;
 }
 
-void ExpectFormula(const Tensors& t) {
+void ExpectFormula(const Tensors& t, ActivationRounding rounding = ActivationRounding::kNone) {
+  const bool rounds = rounding == ActivationRounding::kFp8Per128;
   const Values x = t.x.Get(), ids = t.experts.Get(), weights = t.weights.Get(), got = t.y.Get();
   for (int64_t token = 0; token < t.shape.tokens; ++token) {
-    Values want(static_cast<size_t>(t.shape.hidden), 0.0);
-    double scale = 0;
+    Values want(static_cast<size_t>(t.shape.hidden), 0.0), unused;
+    Bounds bounds;
+    const double* const begin = x.data() + token * t.shape.hidden;
+    Values row(begin, begin + t.shape.hidden);
+    if (rounds) {
+      Round(row, unused);
+      bounds.slack.assign(want.size(), 0.0);
+    }
     for (int64_t k = 0; k < t.shape.chosen; ++k) {
       const auto at = static_cast<size_t>(token * t.shape.chosen + k);
       const int64_t expert = static_cast<int64_t>(ids[at]) - t.shape.first_expert;
       if (expert < 0 || expert >= t.shape.experts) continue;
-      const Values one = Answer(t, expert, x.data() + token * t.shape.hidden, weights[at], scale);
+      const Values one = Answer(t, expert, row.data(), weights[at], bounds);
       for (size_t d = 0; d < want.size(); ++d) want[d] += one[d];
     }
     for (size_t d = 0; d < want.size(); ++d) {
       // Sums of gate and up lose 2^-24 of their magnitudes here and there, which SwiGLU may
       // multiply by its slope.
-      ASSERT_NEAR(got[static_cast<size_t>(token * t.shape.hidden) + d], want[d], 4e-6 * scale)
+      ASSERT_NEAR(got[static_cast<size_t>(token * t.shape.hidden) + d], want[d],
+                  4e-6 * bounds.scale + (rounds ? bounds.slack[d] : 0))
           << "token " << token << " channel " << d;
     }
   }
@@ -125,6 +166,9 @@ class MoeExpertsTest : public OpTest {
     const absl::Status status = MoeExperts(ctx(), args);
     ASSERT_TRUE(status.ok()) << status;
   }
+  // Alone and among others they have the same bits.
+  void ExpectTokensAlone(const MoeExpertsCase& c, const StoredKind& kind,
+                         ActivationRounding rounding);
 };
 
 TEST_P(MoeExpertsTest, MatchesTheFormulaInEveryFormat) {
@@ -211,21 +255,66 @@ TEST_P(MoeExpertsTest, RoundsBothActivations) {
   EXPECT_NE(t.y.Get(), exact);
 }
 
+// What the kernels of GPUs take for served models: NVFP4 with activations rounded.
+TEST_P(MoeExpertsTest, RoundedActivationsByTheFormula) {
+  const auto expect = [&](const StoredKind& kind, const MoeExpertsCase& c) {
+    SCOPED_TRACE(testing::Message() << KindName(kind) << " " << c.tokens << " x " << c.hidden
+                                    << " by " << c.width << ", " << c.chosen);
+    Tensors t(device(), c, kind);
+    MoeExpertsArgs args = t.Args();
+    args.rounding = ActivationRounding::kFp8Per128;
+    t.y.SetAll(std::numeric_limits<double>::quiet_NaN());
+    Run(args);
+    ExpectFormula(t, args.rounding);
+    const std::vector<uint8_t> first = t.y.GetBytes();
+    Run(args);
+    EXPECT_EQ(t.y.GetBytes(), first);
+  };
+  for (const MoeExpertsCase& c : kMoeExpertsRoundedCases) expect({StoredFormat::kNvFp4}, c);
+  expect({StoredFormat::kNvFp4, false, true}, kMoeExpertsRoundedCases[0]);
+  expect({StoredFormat::kFp8}, kMoeExpertsRoundedCases[0]);
+  expect({StoredFormat::kMxFp4}, kMoeExpertsRoundedCases[0]);
+}
+
+// The scale of a block of 16 that is NaN spoils its expert's tokens.
+TEST_P(MoeExpertsTest, NanScalesStayInTheirExpert) {
+  Tensors t(device(), {4, 256, 256, 3, 0, 3, 1}, {StoredFormat::kNvFp4});
+  t.experts.Set({0, 1, 2, 0});
+  t.up.SetNan(2, 15, 255);
+  t.down.SetNan(1, 255, 0);
+  MoeExpertsArgs args = t.Args();
+  args.rounding = ActivationRounding::kFp8Per128;
+  Run(args);
+  const Values y = t.y.Get();
+  for (size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(std::isnan(y[i]), i / 256 == 2 || i == 511) << i;
+  }
+}
+
+void MoeExpertsTest::ExpectTokensAlone(const MoeExpertsCase& c, const StoredKind& kind,
+                                       ActivationRounding rounding) {
+  Tensors all(device(), c, kind), some(device(), c, kind);
+  MoeExpertsArgs args = all.Args();
+  args.rounding = rounding;
+  Run(args);
+  for (int64_t begin = 0, size = 1; begin < c.tokens; begin += size, ++size) {
+    const int64_t end = std::min(begin + size, c.tokens);
+    MoeExpertsArgs part = some.Args();
+    part.rounding = rounding;
+    for (TensorView* view : {&part.x, &part.experts, &part.weights, &part.y}) {
+      *view = view->Rows(begin, end);
+    }
+    Run(part);
+  }
+  EXPECT_EQ(all.y.GetBytes(), some.y.GetBytes()) << KindName(kind);
+}
+
 TEST_P(MoeExpertsTest, ATokenDoesNotDependOnTheOthers) {
   for (const StoredKind& kind : kStoredKinds) {
-    const MoeExpertsCase c = {300, 64, 96, 5, 1, 4, 2, 0, 1.0f};
-    Tensors all(device(), c, kind), some(device(), c, kind);
-    Run(all.Args());
-    for (int64_t begin = 0, size = 1; begin < c.tokens; begin += size, ++size) {
-      const int64_t end = std::min(begin + size, c.tokens);
-      MoeExpertsArgs part = some.Args();
-      for (TensorView* view : {&part.x, &part.experts, &part.weights, &part.y}) {
-        *view = view->Rows(begin, end);
-      }
-      Run(part);
-    }
-    EXPECT_EQ(all.y.GetBytes(), some.y.GetBytes()) << KindName(kind);
+    ExpectTokensAlone({300, 64, 96, 5, 1, 4, 2, 0, 1.0f}, kind, ActivationRounding::kNone);
   }
+  ExpectTokensAlone({90, 512, 256, 9, 1, 7, 4, 0, 1.0f}, {StoredFormat::kNvFp4},
+                    ActivationRounding::kFp8Per128);
 }
 
 // A sum of as many terms, in the order of the choices: two ranks' parts add up to the whole.
@@ -277,8 +366,10 @@ TEST_P(MoeExpertsTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(reason([](auto& a) { a.first_expert = -1; }),
             "MoeExperts: first_expert must not be negative");
   EXPECT_EQ(reason([](auto& a) { a.limit = -1; }), "MoeExperts: limit must not be negative");
-  EXPECT_EQ(reason([](auto& a) { a.down.scales.dims[2] = 2; }),
-            "MoeExperts: down.scales is uint8[4, 64, 2] on cpu, want dense uint8[4, 64, 1] on cpu");
+  const std::string on = device().type() == DeviceType::kCpu ? " on cpu" : " on cuda";
+  EXPECT_EQ(
+      reason([](auto& a) { a.down.scales.dims[2] = 2; }),
+      "MoeExperts: down.scales is uint8[4, 64, 2]" + on + ", want dense uint8[4, 64, 1]" + on);
 }
 
 TEST_P(MoeExpertsTest, NeedsTheWorkspaceItSays) {
@@ -295,8 +386,8 @@ TEST_P(MoeExpertsTest, NeedsTheWorkspaceItSays) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, MoeExpertsTest, ::testing::ValuesIn(DevicesUnderTest()),
-                         DeviceName);
+INSTANTIATE_TEST_SUITE_P(Devices, MoeExpertsTest,
+                         ::testing::ValuesIn(DevicesUnderTest(CudaRow::kPresent)), DeviceName);
 
 // Bits must not depend on how many threads there are.
 TEST(MoeExpertsThreadsTest, AgreeBitForBit) {

@@ -9,9 +9,9 @@ namespace millrace {
 namespace {
 
 constexpr OpTable<MoeRouteByScoreArgs> kByScore = {
-    .op = "MoeRouteByScore", .cpu = MoeRouteByScoreCpu, .cuda = nullptr};
+    .op = "MoeRouteByScore", .cpu = MoeRouteByScoreCpu, .cuda = MoeRouteByScoreCuda};
 constexpr OpTable<MoeRouteByHashArgs> kByHash = {
-    .op = "MoeRouteByHash", .cpu = MoeRouteByHashCpu, .cuda = nullptr};
+    .op = "MoeRouteByHash", .cpu = MoeRouteByHashCpu, .cuda = MoeRouteByHashCuda};
 
 struct RouteSizes {
   int64_t tokens = kUnbound;

@@ -40,7 +40,7 @@ struct MoeRouteByHashArgs {
 
 // InvalidArgument for operands that do not fit together or a scaling that is not positive,
 // Unimplemented where the device has no kernel. A token's results depend on that token alone, bit
-// for bit. Worker thread.
+// for bit, and are the same bits on every device (but a NaN's). Worker thread.
 absl::Status MoeRouteByScore(const OpContext& ctx, const MoeRouteByScoreArgs& args);
 absl::Status MoeRouteByHash(const OpContext& ctx, const MoeRouteByHashArgs& args);
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/moe_route/moe_route_impl.h"
+#include "kernels/moe_route/moe_route_score.h"
 
 namespace millrace {
 namespace {
@@ -12,8 +13,7 @@ namespace {
 // Exponentials that are worth another thread: a few microseconds of work.
 constexpr int64_t kScoresPerTask = 1024;
 
-// sqrt(log(1 + e^x)) without overflow, and with the small values' digits.
-float Score(float x) { return std::sqrt(std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x)))); }
+float Score(float logit) { return std::sqrt(RouteSoftplus(logit)); }
 
 template <typename T>
 T* Row(const TensorView& t, int64_t row) {

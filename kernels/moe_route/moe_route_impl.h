@@ -8,6 +8,8 @@ namespace millrace {
 
 absl::Status MoeRouteByScoreCpu(const OpContext& ctx, const MoeRouteByScoreArgs& args);
 absl::Status MoeRouteByHashCpu(const OpContext& ctx, const MoeRouteByHashArgs& args);
+absl::Status MoeRouteByScoreCuda(const OpContext& ctx, const MoeRouteByScoreArgs& args);
+absl::Status MoeRouteByHashCuda(const OpContext& ctx, const MoeRouteByHashArgs& args);
 
 }  // namespace millrace
 

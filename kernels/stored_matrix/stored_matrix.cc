@@ -49,6 +49,7 @@ Wanted WantedScales(const StoredMatrix& m) {
 absl::Status CheckTensor(const std::string& what, const TensorView& t, const Wanted& want) {
   const TensorView whole = {.data = t.data,
                             .dtype = want.dtype,
+                            .device = t.device,  // which device is checked for all at once
                             .rank = 3,
                             .dims = {want.shape[0], want.shape[1], want.shape[2]}};
   const bool fits = t.dtype == want.dtype && t.rank == 3 && t.contiguous() &&
