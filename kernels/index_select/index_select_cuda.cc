@@ -49,7 +49,7 @@ bool UsesMma(const IndexSelectArgs& args) {
 }
 
 Chunks ChunksOf(const IndexSelectArgs& args) {
-  return Chunks(UsesMma(args) ? 0 : args.q.dim(1) * (args.q.dim(2) + 1),
+  return Chunks(UsesMma(args) ? kIndexMmaQueryFloats : args.q.dim(1) * (args.q.dim(2) + 1),
                 args.batch.page_table.dim(1) * args.keys.dim(2));
 }
 
@@ -88,6 +88,7 @@ IndexSelectKernelArgs KernelArgs(const IndexSelectArgs& args, const Chunks& chun
           .sequences = as_int(args.batch.kv_len.dim(0)),
           .pages = as_int(args.keys.dim(0)),
           .page_entries = as_int(args.keys.dim(2)),
+          .order_stride = as_int(chunks.entries),
           .entry_room = as_int(args.batch.page_table.dim(1) * args.keys.dim(2)),
           .heads = as_int(args.q.dim(1)),
           .dim = as_int(args.q.dim(2)),
@@ -107,6 +108,7 @@ absl::Status RunChunk(IndexSelectKernelArgs args, bool mma, cudaStream_t stream)
   const int64_t runs = CeilDiv(kBlocks, CeilDiv(args.tokens, args.tile_tokens));
   args.runs = static_cast<int32_t>(std::clamp<int64_t>(tiles, 1, runs));
   if (mma) {
+    RETURN_IF_ERROR(CudaStatus(LaunchIndexQueriesMma(args, stream), "IndexSelect: queries"));
     RETURN_IF_ERROR(CudaStatus(LaunchIndexScoresMma(args, stream), "IndexSelect: scores"));
   } else {
     RETURN_IF_ERROR(CudaStatus(LaunchIndexQueries(args, stream), "IndexSelect: queries"));
@@ -135,7 +137,7 @@ absl::Status IndexSelectCuda(const OpContext& ctx, const IndexSelectArgs& args) 
 
 int64_t IndexSelectCudaWorkspaceBytes(int64_t heads, int64_t dim, int64_t max_entries) {
   const int64_t bytes = std::max(Chunks(heads * (dim + 1), max_entries).Bytes(kChunkTokens),
-                                 Chunks(0, max_entries).Bytes(kChunkTokens));
+                                 Chunks(kIndexMmaQueryFloats, max_entries).Bytes(kChunkTokens));
   return bytes + 256;  // which Take rounds up
 }
 

@@ -18,6 +18,8 @@ inline constexpr int32_t kIndexMmaHeads = 64;
 inline constexpr int32_t kIndexMmaDim = 128;
 inline constexpr int32_t kIndexMmaTile = 128;
 inline constexpr int32_t kIndexMmaTokens = 4;
+// What it needs of `queries` for a token: bf16 heads, and weights.
+inline constexpr int32_t kIndexMmaQueryFloats = kIndexMmaHeads * (kIndexMmaDim / 2 + 1);
 
 // Tokens [first_token, first_token + tokens) of a step: as many as the workspace has room for.
 // Strides in elements. Lengths and pages that are out of range count as none.
@@ -29,10 +31,10 @@ struct IndexSelectKernelArgs {
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;
   int32_t* selected = nullptr;
-  // Workspace. For LaunchIndexScores, of each token its queries and behind them its weights,
-  // scaled: heads * (dim + 1).
+  // Workspace, on 16 bytes. Of each token its queries and behind them its weights, scaled:
+  // heads * (dim + 1) for LaunchIndexScores, kIndexMmaQueryFloats for LaunchIndexScoresMma.
   float* queries = nullptr;
-  // [tokens][entry_room]: scores as integers of the same order (OrderOf in
+  // [tokens][order_stride]: scores as integers of the same order (OrderOf in
   // index_select_kernel.cuh).
   uint32_t* orders = nullptr;
   int64_t q_token_stride = 0;
@@ -47,7 +49,8 @@ struct IndexSelectKernelArgs {
   int32_t sequences = 0;
   int32_t pages = 0;
   int32_t page_entries = 0;
-  int32_t entry_room = 0;  // entries of the longest page table
+  int32_t order_stride = 0;  // a multiple of 4, at least entry_room
+  int32_t entry_room = 0;    // entries of the longest page table
   int32_t heads = 0;
   int32_t dim = 0;
   int32_t chosen = 0;
@@ -62,12 +65,12 @@ struct IndexSelectKernelArgs {
 };
 static_assert(std::is_trivially_copyable_v<IndexSelectKernelArgs>);
 
-// Fills `queries`.
+// Fill `queries`, then `orders` from them for tokens that see more than they may choose.
 cudaError_t LaunchIndexQueries(const IndexSelectKernelArgs& args, cudaStream_t stream);
-// Fills `orders` from `queries`, for tokens that see more than they may choose.
 cudaError_t LaunchIndexScores(const IndexSelectKernelArgs& args, cudaStream_t stream);
-// Fills `orders` from q and weights. REQUIRES: 64 heads of 128 channels; bf16 keys; bf16 queries or
+// The same on tensor cores. REQUIRES: 64 heads of 128 channels; bf16 keys; bf16 queries or
 // hadamard_fp4; rows of both on 16 bytes.
+cudaError_t LaunchIndexQueriesMma(const IndexSelectKernelArgs& args, cudaStream_t stream);
 cudaError_t LaunchIndexScoresMma(const IndexSelectKernelArgs& args, cudaStream_t stream);
 // Fills `selected` from `orders`.
 cudaError_t LaunchIndexTop(const IndexSelectKernelArgs& args, cudaStream_t stream);

@@ -1,16 +1,21 @@
 // Scores of 64 heads of 128 channels on tensor cores: bf16 keys by bf16 queries (which those of
-// serving numerics are after rounding), products exact, sums in f32.
+// serving numerics are after rounding), products exact, sums in f32. Two kernels:
 //
-// Grid (runs, tiles of tokens): a block holds the queries of its tokens in shared memory, through
-// the Hadamard matrix and FP4 where asked for, and each warp takes 32 entries at a time, whose keys
-// it loads once for all tokens of a sequence, straight into registers: the lane that multiplies
-// channels 2t, 2t + 1, ... loads eight neighbouring ones instead and the queries are read in the
-// same order, for a product does not care how its channels are called. A score is summed over a
-// lane's heads, then over the four lanes of a row: it depends on its token and key alone. Bound by
-// the tensor cores for tiles of tokens, by the keys for single tokens.
+// IndexQueriesMma: a warp per head and token writes the query as the other kernel wants it in
+// shared memory, through the Hadamard matrix and FP4 where asked for, and its weight times the
+// scale.
+//
+// IndexScoresMma: grid (runs, tiles of tokens); a block copies the queries of its tokens, and each
+// warp takes 32 entries at a time, whose keys it loads once for all tokens of a sequence, straight
+// into registers: the lane that multiplies channels 2t, 2t + 1, ... loads eight neighbouring ones
+// instead and the queries are read in the same order, for a product does not care how its channels
+// are called. A score is summed over a lane's heads, then over the four lanes of a row: it depends
+// on its token and key alone. Bound by the tensor cores for tiles of tokens, by the keys for single
+// tokens.
 #include "kernels/index_select/index_select_kernel.cuh"
 #include "kernels/index_select/index_select_kernel.h"
 #include "kernels/latent_cache/hadamard_fp4.cuh"
+#include "kernels/ptx/copy_async.cuh"
 #include "kernels/ptx/launch.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/pdl.cuh"
@@ -28,8 +33,8 @@ constexpr int kRowChunks = kDim / 8;
 constexpr int kHeadTile = 8;
 constexpr int kHeadTilesTogether = 2;  // independent sums: a product waits for the one before it
 
-// Queries of a token, 16 bytes a chunk, odd heads with their halves of 64 bytes swapped, so that
-// two rows by four chunks are in different banks.
+// Queries of a token, in the workspace and in shared memory: 16 bytes a chunk, odd heads with their
+// halves of 64 bytes swapped, so that two rows by four chunks are in different banks.
 struct TokenQueries {
   uint4 chunks[kHeads][kRowChunks];
   float weights[kHeads];
@@ -38,6 +43,11 @@ struct TokenQueries {
     return chunk ^ ((head & 1) << 2);
   }
 };
+static_assert(sizeof(TokenQueries) == kIndexMmaQueryFloats * sizeof(float));
+
+__device__ __forceinline__ TokenQueries* QueriesOf(const IndexSelectKernelArgs& args, int place) {
+  return reinterpret_cast<TokenQueries*>(args.queries) + place;
+}
 
 // Keys of 32 entries: rows g, g + 8, g + 16, g + 24 (g = lane / 4), of each 32 channels eight.
 struct WarpKeys {
@@ -54,37 +64,37 @@ __device__ __forceinline__ Floats<4> LoadFour(const void* from, bool bf16, int64
           __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000u)};
 }
 
-// A warp has every kWarps-th head, a lane four channels.
-__device__ __forceinline__ void LoadQueries(const IndexSelectKernelArgs& args, int64_t token,
-                                            TokenQueries& to) {
-  constexpr int kInFlight = 8;
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  if (threadIdx.x < kHeads) {
-    const int64_t at = token * args.weights_stride + threadIdx.x;
-    to.weights[threadIdx.x] = __fmul_rn(ElementAt(args.weights, args.weights_bf16, at), args.scale);
+__global__ void __launch_bounds__(kThreads)
+    IndexQueriesMma(const __grid_constant__ IndexSelectKernelArgs args) {
+  WaitForPriorGrid();
+  StartNextGrid();
+  const int lane = static_cast<int>(threadIdx.x % 32), place = static_cast<int>(blockIdx.y);
+  const int n = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const int64_t token = int64_t{args.first_token} + place;
+  TokenQueries& to = *QueriesOf(args, place);
+  if (lane == 0) {
+    const float weight =
+        ElementAt(args.weights, args.weights_bf16, token * args.weights_stride + n);
+    to.weights[n] = __fmul_rn(weight, args.scale);
   }
-  const int64_t from = token * args.q_token_stride + 4 * lane;
-#pragma unroll 1
-  for (int begin = warp; begin < kHeads; begin += kWarps * kInFlight) {
-    Floats<4> x[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      x[i] = LoadFour(args.q, args.q_bf16, from + (begin + i * kWarps) * args.q_head_stride);
-    }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const int n = begin + i * kWarps;
-      if (args.hadamard_fp4) {
-        HadamardOfFours(kDim, lane, nullptr, &x[i]);
-        RoundHadamardFp4(kDim, &x[i]);
-      }
-      uint2* const chunk =
-          reinterpret_cast<uint2*>(&to.chunks[n][TokenQueries::Place(n, lane / 2)]);
-      chunk[lane % 2] = make_uint2(PackBf16(x[i].v[0], x[i].v[1]), PackBf16(x[i].v[2], x[i].v[3]));
-    }
+  Floats<4> x = LoadFour(args.q, args.q_bf16,
+                         token * args.q_token_stride + n * args.q_head_stride + 4 * lane);
+  if (args.hadamard_fp4) {
+    HadamardOfFours(kDim, lane, nullptr, &x);
+    RoundHadamardFp4(kDim, &x);
+  }
+  uint2* const chunk = reinterpret_cast<uint2*>(&to.chunks[n][TokenQueries::Place(n, lane / 2)]);
+  chunk[lane % 2] = make_uint2(PackBf16(x.v[0], x.v[1]), PackBf16(x.v[2], x.v[3]));
+}
+static_assert(kHeads % kWarps == 0);
+
+// Starts copying; a thread's own part.
+__device__ __forceinline__ void CopyQueries(const TokenQueries* from, TokenQueries* to) {
+  constexpr int kChunks = sizeof(TokenQueries) / sizeof(uint4);
+  for (int i = static_cast<int>(threadIdx.x); i < kChunks; i += kThreads) {
+    CopyAsync(reinterpret_cast<uint4*>(to) + i, reinterpret_cast<const uint4*>(from) + i, true);
   }
 }
-static_assert(kHeads % (kWarps * 8) == 0);
 
 // `offset`: of the key of entry `lane`, -1 for none, whose products are zeros.
 __device__ __forceinline__ void LoadKeys(const IndexSelectKernelArgs& args, int64_t offset,
@@ -180,7 +190,7 @@ __device__ __forceinline__ void ScoreTokens(const IndexSelectKernelArgs& args,
       const float score = ScoreKeys(keys, queries[j]);
       if (first + stored >= tile.visible[j]) continue;
       const int64_t place = static_cast<int64_t>(blockIdx.y) * args.tile_tokens + j;
-      args.orders[place * args.entry_room + first + stored] =
+      args.orders[place * args.order_stride + first + stored] =
           exists ? OrderOf(score) : kLowestOrder;
     }
   }
@@ -209,10 +219,11 @@ __global__ void __launch_bounds__(kThreads, 3)
   StartNextGrid();
   __syncthreads();
   for (int j = 0; j < args.tile_tokens; ++j) {
-    const int64_t token =
-        int64_t{args.first_token} + static_cast<int64_t>(blockIdx.y) * args.tile_tokens + j;
-    if (tile.visible[j] > 0) LoadQueries(args, token, queries[j]);
+    const int place = static_cast<int>(blockIdx.y) * args.tile_tokens + j;
+    if (tile.visible[j] > 0) CopyQueries(QueriesOf(args, place), queries + j);
   }
+  CommitCopies();
+  WaitForCopies<0>();
   __syncthreads();
   for (int begin = 0, end = 0; begin < args.tile_tokens; begin = end) {
     while (end < args.tile_tokens && tile.sequence[end] == tile.sequence[begin]) ++end;
@@ -221,6 +232,13 @@ __global__ void __launch_bounds__(kThreads, 3)
 }
 
 }  // namespace
+
+cudaError_t LaunchIndexQueriesMma(const IndexSelectKernelArgs& args, cudaStream_t stream) {
+  return Launch(
+      IndexQueriesMma,
+      {.grid = dim3(kHeads / kWarps, static_cast<unsigned>(args.tokens)), .block = dim3(kThreads)},
+      stream, args);
+}
 
 cudaError_t LaunchIndexScoresMma(const IndexSelectKernelArgs& args, cudaStream_t stream) {
   const auto tiles = static_cast<unsigned>((args.tokens + args.tile_tokens - 1) / args.tile_tokens);

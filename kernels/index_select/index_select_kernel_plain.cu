@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
   WaitForPriorGrid();
   StartNextGrid();
   if (!token.NeedsScores(args)) return;
-  uint32_t* const orders = args.orders + int64_t{place} * args.entry_room;
+  uint32_t* const orders = args.orders + int64_t{place} * args.order_stride;
   for (int t = static_cast<int>(blockIdx.x); t * kIndexTile < token.visible; t += args.runs) {
     const int first = t * kIndexTile;
     __syncthreads();

@@ -26,7 +26,7 @@ struct TopShared {
   uint32_t wanted;
 };
 
-// A token's scores.
+// A token's scores; room for whole groups of four.
 struct Orders {
   const uint32_t* of;
   int count;
@@ -65,9 +65,24 @@ __device__ __forceinline__ void ExtendCut(const Orders& orders, int shift, int b
   shared.bins[thread] = 0;
   shared.bins[thread + kThreads] = 0;
   __syncthreads();
-  for (int i = thread; i < orders.count; i += kThreads) {
-    const uint32_t order = orders.of[i];
-    if ((order & cut->known) == cut->bits) atomicAdd(&shared.bins[order >> shift & mask], 1u);
+  constexpr int kFours = 2;  // in flight
+  for (int begin = 4 * thread; begin < orders.count; begin += 4 * kThreads * kFours) {
+    uint4 fours[kFours];
+#pragma unroll
+    for (int k = 0; k < kFours; ++k) {
+      const int i = begin + 4 * kThreads * k;
+      if (i < orders.count) fours[k] = *reinterpret_cast<const uint4*>(orders.of + i);
+    }
+#pragma unroll
+    for (int k = 0; k < kFours; ++k) {
+      const uint32_t order[4] = {fours[k].x, fours[k].y, fours[k].z, fours[k].w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (begin + 4 * kThreads * k + e >= orders.count) continue;
+        if ((order[e] & cut->known) != cut->bits) continue;
+        atomicAdd(&shared.bins[order[e] >> shift & mask], 1u);
+      }
+    }
   }
   __syncthreads();
   // From the highest bin down.
@@ -88,22 +103,41 @@ __device__ __forceinline__ void ExtendCut(const Orders& orders, int shift, int b
   cut->wanted = shared.wanted;
 }
 
+// Scores of a stretch of entries that a warp looks at, asked for together.
+constexpr int kInFlight = 4;
+struct StretchPart {
+  uint32_t order[kInFlight];
+  bool in[kInFlight];
+
+  // Entries i, i + 32, ... before `end`.
+  __device__ __forceinline__ StretchPart(const Orders& orders, int i, int end) {
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      in[k] = i + 32 * k < end;
+      order[k] = in[k] ? orders.of[i + 32 * k] : 0;
+    }
+  }
+
+  template <typename Predicate>
+  __device__ __forceinline__ uint32_t Ballot(int k, Predicate predicate) const {
+    return __ballot_sync(0xffffffffu, in[k] && predicate(order[k]));
+  }
+};
+
 // In rising order of the entries; each warp has a stretch of whole groups of 32.
 __device__ __forceinline__ void CopyChosen(const Orders& orders, const Cut& cut, TopShared& shared,
                                            int32_t* selected) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int stretch = (orders.count + kThreads - 1) / kThreads * 32;
   const int begin = min(warp * stretch, orders.count), end = min(begin + stretch, orders.count);
-  const auto compare = [&](int i, uint32_t* higher, uint32_t* equal) {
-    const uint32_t order = i < end ? orders.of[i] : 0;
-    *higher = __ballot_sync(0xffffffffu, i < end && order > cut.bits);
-    *equal = __ballot_sync(0xffffffffu, i < end && order == cut.bits);
-  };
-  uint32_t higher = 0, equal = 0, count_higher = 0, count_equal = 0;
-  for (int i = begin; i < end; i += 32) {
-    compare(i + lane, &higher, &equal);
-    count_higher += __popc(higher);
-    count_equal += __popc(equal);
+  uint32_t count_higher = 0, count_equal = 0;
+  for (int i = begin; i < end; i += 32 * kInFlight) {
+    const StretchPart part(orders, i + lane, end);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      count_higher += __popc(part.Ballot(k, [&](uint32_t order) { return order > cut.bits; }));
+      count_equal += __popc(part.Ballot(k, [&](uint32_t order) { return order == cut.bits; }));
+    }
   }
   if (lane == 0) {
     shared.higher[warp] = count_higher;
@@ -113,20 +147,25 @@ __device__ __forceinline__ void CopyChosen(const Orders& orders, const Cut& cut,
   uint32_t higher_before = SumOfWarpsBefore(shared.higher);
   uint32_t equal_before = SumOfWarpsBefore(shared.equal);
   const uint32_t lower_lanes = (1u << lane) - 1;
-  for (int i = begin; i < end; i += 32) {
-    compare(i + lane, &higher, &equal);
-    const uint32_t my_equal = equal_before + __popc(equal & lower_lanes);
-    const bool is_equal = equal >> lane & 1, is_higher = higher >> lane & 1;
-    if (is_higher || (is_equal && my_equal < cut.wanted)) {
-      const uint32_t ahead = higher_before + __popc(higher & lower_lanes);
-      selected[ahead + min(my_equal, cut.wanted)] = i + lane;
+  for (int i = begin; i < end; i += 32 * kInFlight) {
+    const StretchPart part(orders, i + lane, end);
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const uint32_t higher = part.Ballot(k, [&](uint32_t order) { return order > cut.bits; });
+      const uint32_t equal = part.Ballot(k, [&](uint32_t order) { return order == cut.bits; });
+      const uint32_t my_equal = equal_before + __popc(equal & lower_lanes);
+      const bool is_equal = equal >> lane & 1, is_higher = higher >> lane & 1;
+      if (is_higher || (is_equal && my_equal < cut.wanted)) {
+        const uint32_t ahead = higher_before + __popc(higher & lower_lanes);
+        selected[ahead + min(my_equal, cut.wanted)] = i + 32 * k + lane;
+      }
+      higher_before += __popc(higher);
+      equal_before += __popc(equal);
     }
-    higher_before += __popc(higher);
-    equal_before += __popc(equal);
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     IndexTop(const __grid_constant__ IndexSelectKernelArgs args) {
   __shared__ TopShared shared;
   const int place = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
@@ -140,7 +179,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = thread; i < args.chosen; i += kThreads) selected[i] = i < token.visible ? i : -1;
     return;
   }
-  const Orders orders = {args.orders + int64_t{place} * args.entry_room, token.visible};
+  const Orders orders = {args.orders + int64_t{place} * args.order_stride, token.visible};
   Cut cut = {.wanted = static_cast<uint32_t>(args.chosen)};
   ExtendCut(orders, 21, 11, shared, &cut);
   ExtendCut(orders, 10, 11, shared, &cut);

@@ -338,7 +338,7 @@ TEST_P(IndexSelectTest, ServingNumericsRoundTheQueries) {
         IndexSelectCase{64, 128, 6, 4, 32, DType::kF32, DType::kBF16},
         IndexSelectCase{64, 128, 6, 4, 32, DType::kBF16, DType::kBF16}}) {
     SCOPED_TRACE(testing::Message() << c.heads << " heads of " << c.dim);
-    World world(device(), c, {{0, 70}, {90, 2}});
+    World world(device(), c, {{0, 30}, {90, 2}});
     Run(world.Args());
     const std::vector<uint8_t> plain = world.selected.GetBytes();
     world.hadamard_fp4 = true;
@@ -347,14 +347,14 @@ TEST_P(IndexSelectTest, ServingNumericsRoundTheQueries) {
   }
 }
 
-// Chunks of a sequence, tokens alone and the whole select the same.
+// Chunks of a sequence, few tokens or many, and the whole select the same.
 TEST_P(IndexSelectTest, WhatElseIsInTheBatchChangesNothing) {
   for (const IndexSelectCase& c :
        {IndexSelectCase{24, 32, 6, 4, 16},
         IndexSelectCase{64, 128, 6, 4, 16, DType::kBF16, DType::kBF16}}) {
     World whole(device(), c, {{0, 90}, {0, 33}});
     Run(whole.Args());
-    for (int64_t chunk : {1, 7, 64}) {
+    for (int64_t chunk : {3, 64}) {
       for (int64_t begin = 0; begin < 90; begin += chunk) {
         const int64_t size = std::min<int64_t>(chunk, 90 - begin);
         StepBatch batch(device(), whole.pages, {{begin, size}});
