@@ -37,7 +37,7 @@ __device__ __forceinline__ float WidenE4M3(uint32_t code, float factor) {
 }
 
 // Keys ahead of their use: as many as one filling finds, and a tile less one that were left.
-struct LatentKeyRing {
+struct alignas(16) LatentKeyRing {
   static constexpr int kKeys = 2 * kLatentThreads;
   LatentKey keys[kKeys];
   int found[kLatentWarps];
