@@ -33,6 +33,7 @@ struct LatentAttentionArgs {
 // The token at position p sees the rows of positions max(0, p - window + 1) to p, and of the
 // compressed entries those below (p + 1) / ratio that are selected. Over these rows k, in f32:
 //   out[t, n] = sum_k e^(scale q.k) k / (sum_k e^(scale q.k) + e^sinks[n])
+// where CUDA may round each e^... of the upper sum to bf16 if q is bf16.
 // Cache rows that a token does not see never matter to it, and its result depends on that token
 // alone, bit for bit. Rows of `out` that belong to no sequence are not written.
 //

@@ -16,8 +16,6 @@ constexpr int kHeads = kLatentWarps;
 // Floats behind each row: 16-byte words of eight rows then lie in different banks.
 constexpr int kRowPadding = 4;
 
-static_assert(sizeof(LatentKeyRing) % sizeof(float4) == 0);
-
 // Shared memory: keys, queries and sums of the heads, then the tile.
 constexpr int64_t SharedBytes(int64_t dim, int64_t keys) {
   constexpr int64_t kRing = sizeof(LatentKeyRing), kFloat = sizeof(float);

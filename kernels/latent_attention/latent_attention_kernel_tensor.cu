@@ -78,45 +78,78 @@ __device__ __forceinline__ uint4 WidenCodes(uint2 codes, float factor) {
   return {pair(codes.x), pair(codes.x >> 16), pair(codes.y), pair(codes.y >> 16)};
 }
 
-// A warp's row of FP8: 56 words of eight codes, 16 of four bf16.
-__device__ __forceinline__ void LoadRow(const LatentKey& key, int lane, Bf16* to) {
-  constexpr int kCodeWords = kDeviceLatentCodes / 8, kWords = kDeviceLatentDataBytes / 8;
-  const uint64_t scales = *reinterpret_cast<const uint64_t*>(key.row + key.scales);
-  uint2 words[3];
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const int w = lane + 32 * i;
-    if (w < kWords) words[i] = *reinterpret_cast<const uint2*>(key.row + 8 * w);
+// A lane's part of a row on its way to shared memory. Absent rows become zeros, for a weight of
+// zero does not silence a NaN.
+template <LatentRowType kType>
+struct RowPart;
+
+template <>
+struct RowPart<LatentRowType::kBf16> {
+  uint4 words[2];
+
+  __device__ __forceinline__ void Load(const LatentKey& key, int lane) {
+    const uint4* const from = reinterpret_cast<const uint4*>(key.row);
+    words[0] = from[lane];
+    words[1] = from[lane + 32];
   }
+
+  __device__ __forceinline__ void Store(bool present, int lane, Bf16* to) const {
+    uint4* const words_to = reinterpret_cast<uint4*>(to);
+    words_to[lane] = present ? words[0] : uint4{};
+    words_to[lane + 32] = present ? words[1] : uint4{};
+  }
+};
+
+// 56 words of eight codes, 16 of four bf16.
+template <>
+struct RowPart<LatentRowType::kFp8> {
+  static constexpr int kCodeWords = kDeviceLatentCodes / 8, kWords = kDeviceLatentDataBytes / 8;
+  uint64_t scales;
+  uint2 words[3];
+
+  __device__ __forceinline__ void Load(const LatentKey& key, int lane) {
+    scales = *reinterpret_cast<const uint64_t*>(key.row + key.scales);
 #pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    const int w = lane + 32 * i;
-    if (w < kCodeWords) {
-      const float factor = LatentFactor(static_cast<uint32_t>(scales >> (w / 8 * 8)) & 0xff);
-      *reinterpret_cast<uint4*>(to + 8 * w) = WidenCodes(words[i], factor);
-    } else if (w < kWords) {
-      *reinterpret_cast<uint2*>(to + kDeviceLatentCodes + 4 * (w - kCodeWords)) = words[i];
+    for (int i = 0; i < 3; ++i) {
+      const int w = min(lane + 32 * i, kWords - 1);
+      words[i] = *reinterpret_cast<const uint2*>(key.row + 8 * w);
     }
   }
-}
 
-// The tile: `count` rows, and zeros behind them, for a weight of zero does not silence a NaN.
+  __device__ __forceinline__ void Store(bool present, int lane, Bf16* to) const {
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+      const int w = lane + 32 * i;
+      const uint2 word = present ? words[i] : uint2{};
+      if (w < kCodeWords) {
+        const uint32_t scale = static_cast<uint32_t>(scales >> (w / 8 * 8)) & 0xff;
+        const float factor = present ? LatentFactor(scale) : 0.0f;
+        *reinterpret_cast<uint4*>(to + 8 * w) = WidenCodes(word, factor);
+      } else if (w < kWords) {
+        *reinterpret_cast<uint2*>(to + kDeviceLatentCodes + 4 * (w - kCodeWords)) = word;
+      }
+    }
+  }
+};
+
+// The tile: `count` rows, at least one, and zeros behind them. A warp has four rows in flight; in
+// place of an absent one it asks for the first again, so that no load waits for a condition.
 template <LatentRowType kType, int kTiles>
 __device__ __forceinline__ void LoadTile(const LatentKeyStream<kType>& keys, int count,
                                          Thread thread, Shared<kTiles>& s) {
-#pragma unroll 4
-  for (int i = 0; i < kTileKeys / kLatentWarps; ++i) {
-    const int j = i * kLatentWarps + thread.warp;
-    uint4* const to = reinterpret_cast<uint4*>(s.rows[j]);
-    if (j >= count) {
-      to[thread.lane] = to[thread.lane + 32] = uint4{};
-    } else if constexpr (kType == LatentRowType::kFp8) {
-      LoadRow(keys.key(j), thread.lane, s.rows[j]);
-    } else {
-      const uint4* const from = reinterpret_cast<const uint4*>(keys.key(j).row);
-      const uint4 low = from[thread.lane], high = from[thread.lane + 32];
-      to[thread.lane] = low;
-      to[thread.lane + 32] = high;
+  constexpr int kInFlight = 4;
+#pragma unroll 1
+  for (int begin = thread.warp; begin < kTileKeys; begin += kInFlight * kLatentWarps) {
+    RowPart<kType> parts[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int j = begin + i * kLatentWarps;
+      parts[i].Load(keys.key(j < count ? j : 0), thread.lane);
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int j = begin + i * kLatentWarps;
+      parts[i].Store(j < count, thread.lane, s.rows[j]);
     }
   }
 }
