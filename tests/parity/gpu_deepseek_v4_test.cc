@@ -39,6 +39,8 @@ class GpuDeepSeekV4 : public testing::TestWithParam<TinyDeepSeekV4Shape> {
   const std::string dir_ = Folder(model_, "gpu_deepseek_v4_" + std::to_string(GetParam().hidden));
 };
 
+// bf16 activations lose 2^-9 at each of some thirty roundings a layer: on an H200 0.013 to 0.024 of
+// the spread, the worst logit of 270 tokens 0.21.
 TEST_P(GpuDeepSeekV4, LogitsAreTheFormulasOnAGpu) {
   const std::unique_ptr<Engine> engine = StartOnGpu(/*eager=*/true);
   ASSERT_NE(engine, nullptr);
@@ -52,8 +54,8 @@ TEST_P(GpuDeepSeekV4, LogitsAreTheFormulasOnAGpu) {
     const double largest = LargestError(want, output.logits);
     std::cout << length << " tokens: error " << error / spread << ", largest " << largest / spread
               << " of the spread\n";
-    EXPECT_LT(error, 0.05 * spread) << length << " tokens";
-    EXPECT_LT(largest, 0.4 * spread) << length << " tokens";
+    EXPECT_LT(error, 0.035 * spread) << length << " tokens";
+    EXPECT_LT(largest, 0.3 * spread) << length << " tokens";
   }
 }
 
