@@ -45,7 +45,9 @@ static_assert(Chunks(1, int64_t{1} << 27).tokens == 1);
 bool UsesMma(const IndexSelectArgs& args) {
   return args.q.dim(1) == kIndexMmaHeads && args.q.dim(2) == kIndexMmaDim &&
          args.keys.dtype == DType::kBF16 && (args.q.dtype == DType::kBF16 || args.hadamard_fp4) &&
-         RowsAligned(args.q) && RowsAligned(args.keys);
+         RowsAligned(args.q) && RowsAligned(args.keys) &&
+         // Also of one token: whether others are there must not choose the kernel.
+         args.q.stride(0) % 8 == 0 && args.q.stride(1) % 8 == 0;
 }
 
 Chunks ChunksOf(const IndexSelectArgs& args) {
@@ -136,9 +138,13 @@ absl::Status IndexSelectCuda(const OpContext& ctx, const IndexSelectArgs& args) 
 }
 
 int64_t IndexSelectCudaWorkspaceBytes(int64_t heads, int64_t dim, int64_t max_entries) {
-  const int64_t bytes = std::max(Chunks(heads * (dim + 1), max_entries).Bytes(kChunkTokens),
-                                 Chunks(kIndexMmaQueryFloats, max_entries).Bytes(kChunkTokens));
-  return bytes + 256;  // which Take rounds up
+  // A chunk of fewer entries may have so many more tokens that it takes more: up to kChunkBytes.
+  const auto most = [&](int64_t queries) {
+    const int64_t token = Chunks(queries, max_entries).TokenBytes();
+    return std::min(kChunkTokens * token, std::max(kChunkBytes, token));
+  };
+  // 256: which Take rounds up to.
+  return std::max(most(heads * (dim + 1)), most(kIndexMmaQueryFloats)) + 256;
 }
 
 }  // namespace millrace

@@ -386,6 +386,18 @@ TEST_P(IndexSelectTest, WorkspaceIsWhatItSaysAndMissedWhenSmall) {
   EXPECT_EQ(IndexSelect(tight, world.Args()).code(), absl::StatusCode::kResourceExhausted);
 }
 
+// Of up to so many entries: chunks of fewer have more tokens.
+TEST_P(IndexSelectTest, WorkspaceSufficesForFewerEntries) {
+  const auto bytes = [&](int64_t entries) {
+    return IndexSelectWorkspaceBytes(device(), 64, 128, entries);
+  };
+  for (int64_t most = 1024; most <= int64_t{1} << 20; most *= 2) {
+    for (int64_t entries = 512; entries <= most; entries += most / 16) {
+      EXPECT_LE(bytes(entries), bytes(most)) << entries << " of " << most;
+    }
+  }
+}
+
 TEST_P(IndexSelectTest, RefusesWhatDoesNotFit) {
   World world(device(), {3, 8, 4, 4, 16}, {{30, 2}});
   const auto message = [&](auto change) {

@@ -28,12 +28,16 @@ bool Fits(const LatentAttentionArgs& args) {
          args.window_rows.dim(2) * kFp8LatentDataBytes <= kMaxSize;
 }
 
+// Also where there is one token: whether others are there must not choose the kernel.
+bool TokensOnWords(const TensorView& x) { return x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0; }
+
 bool TakesTensorCores(const LatentAttentionArgs& args) {
   const bool fp8 = args.window_rows.dtype == DType::kU8;
   const auto aligned = [&](const TensorView& rows) { return RowsAligned(rows, fp8 ? 8 : 16); };
   return args.q.dtype == DType::kBF16 && args.q.dim(2) == kFp8LatentDim &&
          args.window_rows.dtype != DType::kF32 && RowsAligned(args.q) && RowsAligned(args.out) &&
-         aligned(args.window_rows) && (!args.compressed_rows || aligned(*args.compressed_rows));
+         TokensOnWords(args.q) && TokensOnWords(args.out) && aligned(args.window_rows) &&
+         (!args.compressed_rows || aligned(*args.compressed_rows));
 }
 
 LatentAttentionKernelArgs KernelArgs(const LatentAttentionArgs& args) {

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kMaxTokens = 1024;
 constexpr int64_t kWorkspaceUnit = 256;
 
+// REQUIRES: chosen > 0.
 int64_t ChunkTokens(int64_t chosen) { return std::min(kMaxTokens, kMoeMostChoices / chosen); }
 
 // Where things of a chunk lie in the workspace; null: how much there is.
@@ -91,7 +92,7 @@ absl::Status RunChunk(const MoeKernelArgs& args, bool fp4, int multiprocessors,
 
 int64_t MoeExpertsCudaWorkspaceBytes(const MoeExpertsShape& shape) {
   MoeKernelArgs args;
-  return Divide(nullptr, shape, ChunkTokens(shape.chosen), args);
+  return shape.chosen == 0 ? 0 : Divide(nullptr, shape, ChunkTokens(shape.chosen), args);
 }
 
 absl::Status MoeExpertsCuda(const OpContext& ctx, const MoeExpertsArgs& args) {
@@ -99,6 +100,13 @@ absl::Status MoeExpertsCuda(const OpContext& ctx, const MoeExpertsArgs& args) {
   if (chosen > kMoeMostChoices || args.gate.count > kMoeMostExperts) {
     return absl::UnimplementedError(
         "MoeExperts: more than 1024 experts of a rank, or 16384 choices of a token, on cuda");
+  }
+  if (chosen == 0 || args.gate.count == 0 || args.gate.rows == 0) {
+    const size_t row = sizeof(float);
+    return CudaStatus(cudaMemset2DAsync(args.y.data, static_cast<size_t>(args.y.stride(0)) * row, 0,
+                                        static_cast<size_t>(args.y.dim(1)) * row,
+                                        static_cast<size_t>(args.y.dim(0)), ToCuda(ctx.stream)),
+                      "MoeExperts: zeros");
   }
   const CudaDevice& device = CudaDevice::Of(ctx.device);
   MoeKernelArgs chunk = KernelArgs(args);

@@ -372,6 +372,27 @@ TEST_P(MoeExpertsTest, RefusesWhatDoesNotFit) {
       "MoeExperts: down.scales is uint8[4, 64, 2]" + on + ", want dense uint8[4, 64, 1]" + on);
 }
 
+// As many as a rank of the largest served model has without expert parallelism.
+TEST_P(MoeExpertsTest, HundredsOfExperts) {
+  Tensors t(device(), {70, 32, 32, 384, 0, 384, 6}, {StoredFormat::kMxFp4});
+  Run(t.Args());
+  ExpectFormula(t);
+}
+
+TEST_P(MoeExpertsTest, NothingChosenGivesZeros) {
+  const auto expect_zeros = [&](const MoeExpertsCase& c) {
+    Tensors t(device(), c, {StoredFormat::kNvFp4});
+    t.y.SetAll(1);
+    MoeExpertsArgs args = t.Args();
+    args.rounding = ActivationRounding::kFp8Per128;
+    Run(args);
+    EXPECT_EQ(t.y.Get(), Values(static_cast<size_t>(c.tokens * c.hidden), 0.0));
+    EXPECT_TRUE(t.GuardsIntact());
+  };
+  expect_zeros({3, 64, 32, 4, 0, 4, 0, 1});
+  expect_zeros({3, 256, 256, 4, 0, 0, 2});
+}
+
 TEST_P(MoeExpertsTest, NeedsTheWorkspaceItSays) {
   for (int64_t tokens : {1, 300}) {
     Tensors t(device(), {tokens, 64, 96, 5, 0, 5, 3}, {StoredFormat::kFp8});
