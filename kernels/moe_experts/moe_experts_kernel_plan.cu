@@ -135,11 +135,7 @@ __global__ void __launch_bounds__(kCombineThreads)
 }  // namespace
 
 cudaError_t LaunchMoePlan(const MoeKernelArgs& args, cudaStream_t stream) {
-  // Launch() raises the kernel's limit for more than 48 KiB of this alone, but what the kernel has
-  // besides (4352 bytes) counts too: so no size just below.
-  constexpr size_t kDefault = 48 * 1024, kBesides = 8 * 1024;
-  size_t shared = static_cast<size_t>(kPlanWarps * args.gate.count) * sizeof(int);
-  if (shared > kDefault - kBesides && shared <= kDefault) shared = kDefault + 1;
+  const size_t shared = static_cast<size_t>(kPlanWarps * args.gate.count) * sizeof(int);
   return Launch(MoePlanKernel,
                 {.grid = dim3(1), .block = dim3(kPlanThreads), .shared_bytes = shared}, stream,
                 args);
