@@ -26,8 +26,8 @@ inline constexpr MoeExpertsCase kMoeExpertsCases[] = {
 };
 
 // With rounded activations, sizes as the GPU's kernels for NVFP4 divide them: pieces of 256 inputs,
-// one to sixteen and more; streams of tiles in a block; items with few, many and more than 16
-// choices; nobody's experts; rows off 16 bytes, which they leave to the plain ones.
+// one to sixteen and more; streams of tiles in a block; items with few and 8 choices, experts
+// with more; nobody's experts; rows off 16 bytes, which they leave to the plain ones.
 inline constexpr MoeExpertsCase kMoeExpertsRoundedCases[] = {
     {1, 256, 256, 2, 0, 2, 1},     {3, 512, 256, 3, 0, 3, 2, 0, 2},
     {40, 256, 512, 2, 0, 2, 2, 4}, {7, 1280, 256, 6, 2, 2, 4, 8, 0.5f},
